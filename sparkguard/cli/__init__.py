@@ -1,0 +1,38 @@
+"""The command line: ``sparkguard …``.
+
+Exit codes: 0 all is well; 1 a problem was found, or a command could not do its
+work; 2 the command line itself is wrong.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from sparkguard.cli.config import config_app
+from sparkguard.cli.plugins import list_plugins
+from sparkguard.cli.stop import stop
+
+app = typer.Typer(
+    name="sparkguard",
+    help=(
+        "Exception handling and dead letters for PySpark pipelines.\n\n"
+        "Exit codes: 0 all is well, 1 a problem was found, 2 the command line is wrong."
+    ),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(config_app, name="config")
+app.command("plugins")(list_plugins)
+app.command("stop")(stop)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        from sparkguard.core.version import VERSION
+
+        typer.echo(VERSION)
+        raise typer.Exit

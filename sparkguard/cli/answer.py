@@ -1,0 +1,44 @@
+"""An answer: what a command says, to people and to programs, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import typer
+
+from sparkguard.errors import SparkguardError
+
+PROBLEM = 1
+"""Exit code of a command that found a problem or could not do its work."""
+
+USAGE = 2
+"""Exit code for a command line that is wrong."""
+
+
+@contextmanager
+def told(*, as_json: bool) -> Iterator[None]:
+    """Turn sparkguard's own errors into sentences, or JSON, and exit code 1."""
+    try:
+        yield
+    except SparkguardError as error:
+        refuse(str(error).splitlines(), as_json=as_json)
+
+
+def refuse(problems: list[str], *, as_json: bool) -> NoReturn:
+    """Say what is wrong, one problem a line, and exit with 1."""
+    if as_json:
+        say_json({"ok": False, "problems": problems})
+    else:
+        for problem in problems:
+            typer.echo(f"error: {problem}", err=True)
+    raise typer.Exit(PROBLEM)
+
+
+def say_json(answer: Any) -> None:
+    """Print `answer` as JSON, indented for people who look at it too."""
+    json.dump(answer, sys.stdout, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write("\n")

@@ -1,0 +1,258 @@
+"""Resolve: names in the settings become values, layer over layer.
+
+A stage's own settings come before ``defaults:``, and those before the built-in
+defaults. What comes out travels to the workers; no name is looked up there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from sparkguard.config.duration import seconds
+from sparkguard.config.exceptions import exception_name
+from sparkguard.config.model import HandlerSettings, Member, Model, Settings, StageSettings
+from sparkguard.config.options import made
+from sparkguard.config.place import KeyPath, Spot
+from sparkguard.core.failure import Category, Cause
+from sparkguard.core.policy import Budget, Handler, Policy, Retry
+from sparkguard.errors import ConfigError, InvalidSettingError, UnknownNameError
+from sparkguard.handlers.dead_letter import DeadLetterHandler
+from sparkguard.handlers.log_and_continue import LogAndContinueHandler
+from sparkguard.hookspecs import Members
+from sparkguard.sinks.base import Sink
+
+DEFAULT_SINK: Final = "default"
+"""Name of the sink for stages that name none."""
+
+DEFAULT_SINK_PATH: Final = "dead-letters"
+"""Where the default sink keeps its files when the settings have no sink of that name."""
+
+DEFAULT_HANDLERS: Final = {
+    Category.DESERIALIZATION: "dead_letter",
+    Category.PROCESSING: "dead_letter",
+    Category.PRODUCTION: "fail",
+}
+"""Who decides about poison, by category, when nothing is said."""
+
+_BY_CAUSE: Final = {"on_transient": "restart", "on_programming": "fail", "on_fatal": "fail"}
+
+_M = TypeVar("_M", bound=Model)
+
+
+def policy(settings: Settings, stage_name: str, category: Category, members: Members) -> Policy:
+    """What the settings say for one stage, every name resolved.
+
+    Raises:
+        UnknownNameError: a handler, sink or exception that does not exist.
+        InvalidSettingError: a handler's options are wrong, or several things are.
+    """
+    resolver = _Resolver(settings, members)
+    stage = settings.stages.get(stage_name, StageSettings())
+    merged = _merge(settings.defaults, stage)
+    layers = _Layers(stage_name, settings.defaults, stage)
+    handlers = {
+        name: resolver.handler(getattr(merged, name), default, layers.path(name))
+        for name, default in {"handler": DEFAULT_HANDLERS[category], **_BY_CAUSE}.items()
+    }
+    by_exception = resolver.by_exception(layers)
+    classify = resolver.classify(layers)
+    sink = resolver.sink_name(merged.sink or DEFAULT_SINK, layers.path("sink"))
+    _raise(resolver.problems)
+    return Policy(
+        **handlers,
+        by_exception=by_exception,
+        classify=classify,
+        sink=sink,
+        retry=_retry(merged),
+        task_timeout=seconds(merged.task_timeout),
+        budget=_budget(merged),
+        on_null=merged.on_null,
+        redact=settings.redact,
+        isolate=merged.isolate,
+        writes=merged.writes,
+        whole_batch=merged.whole_batch,
+    )
+
+
+def sinks(settings: Settings, members: Members) -> dict[str, Sink]:
+    """Every sink of the settings by name; `DEFAULT_SINK` is always among them.
+
+    Raises:
+        UnknownNameError: a sink type, a dialect or an ``overflow`` that does not exist.
+        InvalidSettingError: a sink's options are wrong, or several things are.
+    """
+    resolver = _Resolver(settings, members)
+    found: dict[str, Sink] = {}
+    for name, one in settings.sinks.items():
+        path: KeyPath = ("sinks", name)
+        found[name] = resolver.member("sink", members.sinks, one, path)
+        resolver.overflow(name, one, path)
+    _raise(resolver.problems)
+    if DEFAULT_SINK not in found:
+        maker: Any = members.sinks["file"]
+        found[DEFAULT_SINK] = maker(path=DEFAULT_SINK_PATH)
+    return found
+
+
+def check_foreach_batch(stage_name: str, policy: Policy) -> None:
+    """Refuse settings under which a whole batch would be skipped or dead-lettered unasked.
+
+    Raises:
+        ConfigError: says which two settings would ask for it.
+    """
+    if policy.isolate or policy.whole_batch is not None:
+        return
+    handlers = [policy.handler, policy.on_transient, policy.on_programming, policy.on_fatal]
+    for handler in [*handlers, *(one for _, one in policy.by_exception)]:
+        if isinstance(handler, DeadLetterHandler):
+            word, way = "dead_letter", "dead_letter"
+        elif isinstance(handler, LogAndContinueHandler):
+            word, way = "log_and_continue", "skip"
+        else:
+            continue
+        raise ConfigError(
+            f"Stage {stage_name!r}: the handler {word!r} would take the whole batch with it. "
+            "Skipping or dead-lettering a whole batch must be asked for in so many words: "
+            f"set 'isolate: true' to find the bad rows, or 'whole_batch: {way}'."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """Which layer a setting of one stage comes from."""
+
+    name: str
+    defaults: StageSettings
+    stage: StageSettings
+
+    def path(self, field_name: str, *more: str | int) -> KeyPath:
+        own = field_name in self.stage.model_fields_set
+        return (*(("stages", self.name) if own else ("defaults",)), field_name, *more)
+
+    def each(self) -> Iterator[tuple[KeyPath, StageSettings]]:
+        yield ("stages", self.name), self.stage
+        yield ("defaults",), self.defaults
+
+
+@dataclass(slots=True)
+class _Resolver:
+    """Looks names up; what is wrong is noted, and looking goes on."""
+
+    settings: Settings
+    members: Members
+    problems: list[ConfigError] = field(default_factory=list)
+
+    def handler(self, given: HandlerSettings | None, default: str, path: KeyPath) -> Any:
+        """The handler that `given` names, else the default one."""
+        return self.member(
+            "handler", self.members.handlers, given or HandlerSettings(type=default), path
+        )
+
+    def member(self, kind: str, family: Mapping[str, type], given: Member, path: KeyPath) -> Any:
+        """The member that `given` names, with its options."""
+        if given.value is not None:
+            return given.value
+        if given.type not in family:
+            places = self.settings.places
+            at = (*path, "type") if (*path, "type") in places.values else path
+            where = places.where(at)
+            self.problems.append(UnknownNameError(kind, given.type, family, where=where))
+            return None
+        value, wrong = made(
+            family[given.type],
+            given.options,
+            path,
+            places=self.settings.places,
+            members=self.members,
+        )
+        self.problems += wrong
+        if kind == "handler" and isinstance(getattr(value, "sink", None), str):
+            self.sink_name(value.sink, (*path, "sink"))
+        return value
+
+    def sink_name(self, name: str, path: KeyPath) -> str:
+        """`name` itself; noted if there is no such sink."""
+        known = {*self.settings.sinks, DEFAULT_SINK}
+        if name not in known:
+            where = self.settings.places.where(path)
+            self.problems.append(UnknownNameError("sink", name, known, where=where))
+        return name
+
+    def overflow(self, name: str, one: Member, path: KeyPath) -> None:
+        """Note an ``overflow`` that leads nowhere or in a circle."""
+        target = one.options.get("overflow")
+        if not isinstance(target, str):
+            return
+        self.sink_name(target, (*path, "overflow"))
+        other = self.settings.sinks.get(target)
+        if target == name or (other is not None and other.options.get("overflow")):
+            problem = "An overflow must be another sink, one without an overflow of its own."
+            self.problems.append(self.settings.places.error(problem, (*path, "overflow")))
+
+    def by_exception(self, layers: _Layers) -> tuple[tuple[str, Handler], ...]:
+        """Handlers by qualified exception name, the stage's before the defaults'."""
+        found: dict[str, Handler] = {}
+        for prefix, layer in layers.each():
+            for name, given in layer.by_exception.items():
+                path: KeyPath = (*prefix, "by_exception", name)
+                known = self._exception(name, path, at_key=True)
+                handler = self.handler(given, "", path)
+                if known is not None:
+                    found.setdefault(known, handler)
+        return tuple(found.items())
+
+    def classify(self, layers: _Layers) -> tuple[tuple[str, Cause], ...]:
+        """Causes by qualified exception name: the stage's, the defaults', the plugins'."""
+        found: dict[str, Cause] = {}
+        for prefix, layer in layers.each():
+            for cause, names in layer.classify.items():
+                for index, name in enumerate(names):
+                    known = self._exception(name, (*prefix, "classify", cause.value, index))
+                    if known is not None:
+                        found.setdefault(known, cause)
+        for name, cause in self.members.causes.items():
+            found.setdefault(name, cause)
+        return tuple(found.items())
+
+    def _exception(self, name: str, path: KeyPath, *, at_key: bool = False) -> str | None:
+        try:
+            return exception_name(name, Spot(path=path, places=self.settings.places, at_key=at_key))
+        except ConfigError as error:
+            self.problems.append(error)
+            return None
+
+
+def _merge(base: _M, over: _M) -> _M:
+    """`base` with everything that `over` says, field by field."""
+    said: dict[str, Any] = {}
+    for name in over.model_fields_set:
+        new, old = getattr(over, name), getattr(base, name)
+        deeper = isinstance(new, Model) and not isinstance(new, Member)
+        said[name] = _merge(old, new) if deeper else new
+    return base.model_copy(update=said)
+
+
+def _retry(stage: StageSettings) -> Retry:
+    backoff = stage.retry.backoff
+    return Retry(
+        max_attempts=stage.retry.max_attempts,
+        initial=seconds(backoff.initial),
+        multiplier=backoff.multiplier,
+        maximum=seconds(backoff.max),
+    )
+
+
+def _budget(stage: StageSettings) -> Budget | None:
+    budget = stage.budget
+    if budget.max_ratio >= 1:
+        return None
+    return Budget(max_ratio=budget.max_ratio, window=budget.window, then=budget.then)
+
+
+def _raise(problems: list[ConfigError]) -> None:
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise InvalidSettingError("\n".join(dict.fromkeys(str(one) for one in problems)))

@@ -1,0 +1,64 @@
+"""Decide: ask the right handler, and hold it to its contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparkguard.core.failure import Failure
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+from sparkguard.core.policy import Policy
+from sparkguard.core.route import route
+from sparkguard.errors import StageFailedError
+
+
+def decide(failure: Failure, policy: Policy) -> Outcome:
+    """The outcome for a failure.
+
+    Raises:
+        StageFailedError: the handler raised or returned no outcome (P13); the
+            failure's own exception stays in the chain.
+    """
+    handler = route(failure, policy)
+    name = type(handler).__name__
+    try:
+        outcome = handler.decide(failure)
+    except BaseException as error:
+        reason = f"the handler {name} raised {type(error).__name__} instead of deciding"
+        raise stage_failed(failure, "fail", reason) from (failure.exception or error)
+    if not isinstance(outcome, Continue | DeadLetter | Fail | Restart):
+        reason = f"the handler {name} returned {type(outcome).__name__}, which is no outcome"
+        raise stage_failed(failure, "fail", reason) from failure.exception
+    return outcome
+
+
+def stage_failed(failure: Failure, action: str, reason: str) -> StageFailedError:
+    """The error that stops the query for `failure`; it carries the failure's facts."""
+    record = failure.record
+    where = f" at {record.coordinates}" if record.coordinates else ""
+    flow = f" of flow {failure.flow!r}" if failure.flow else ""
+    said = f": {failure.message[:500]}" if failure.message else ""
+    sentence = (
+        f"Stage {failure.stage!r}{flow} failed{where} "
+        f"({failure.category}, {failure.cause}, attempt {failure.attempts}) with "
+        f"{failure.exception_type}{said}; decided: {action}"
+        f"{f', because {reason}' if reason else ''}."
+    )
+    facts: dict[str, Any] = {
+        "sentence": sentence,
+        "action": action,
+        "reason": reason,
+        "app": failure.app,
+        "flow": failure.flow,
+        "stage": failure.stage,
+        "category": failure.category.value,
+        "cause": failure.cause.value,
+        "exception_type": failure.exception_type,
+        "message": failure.message[:500],
+        "attempts": failure.attempts,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "file": record.file,
+        "batch_id": failure.batch_id,
+    }
+    return StageFailedError(sentence, facts)

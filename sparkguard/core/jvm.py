@@ -1,0 +1,164 @@
+"""Classify what comes out of the JVM: pyspark's errors, py4j's, and bare text.
+
+The original exception never crosses from a worker or from Java, so its kind is
+read from error conditions and SQLSTATEs along the chain of causes, the deepest
+first (the outer ones only say where it surfaced), then from the text.
+`InterruptedException` is no business of this module: a stop is no failure (P12).
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from sparkguard.core.failure import Cause
+from sparkguard.core.fingerprint import type_names
+from sparkguard.core.known import (
+    BY_CLASS,
+    CONDITIONS,
+    ERRNO,
+    JAVA,
+    PASSED_ON,
+    PHRASES,
+    SQLSTATE,
+)
+from sparkguard.errors import StageFailedError
+
+_LINKS = 32
+_TEXT = 200_000
+_TRACEBACK = "Traceback (most recent call last)"
+_HANDLING = "During handling of the above exception, another exception occurred:"
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (?:\[Errno (\d+)\])?|:?$)", re.MULTILINE)
+_STATE = re.compile(
+    r"\[(?P<condition>[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]"
+    r"|SQLSTATE: (?P<state>[0-9A-Z]{5})\b"
+)
+_JAVA_CLASS = re.compile(r"\b[a-z]\w*(?:\.[a-z]\w*)+\.[A-Z]\w*")
+
+
+def classify_sqlstate(state: object) -> Cause | None:
+    """The cause for an SQLSTATE, by the whole or else by its class."""
+    if not isinstance(state, str) or len(state) != 5:  # noqa: PLR2004 - by definition
+        return None
+    return SQLSTATE.get(state) or SQLSTATE.get(state[:2])
+
+
+def classify_condition(condition: object) -> Cause | None:
+    """The cause for one of Spark's error conditions, by the whole or by its main part."""
+    if not isinstance(condition, str):
+        return None
+    return CONDITIONS.get(condition) or CONDITIONS.get(condition.partition(".")[0])
+
+
+def classify_jvm(error: BaseException) -> Cause | None:
+    """The cause of a PySparkException or a Py4JJavaError, None where nothing tells.
+
+    May raise whatever a dead gateway raises while the text is read.
+    """
+    by_state = by_class = None
+    for link in _links(error):
+        condition = _text_of(link, "getCondition")
+        if condition not in PASSED_ON:
+            state = _text_of(link, "getSqlState") or _text_of(link, "getSQLState")
+            by_state = classify_condition(condition) or classify_sqlstate(state) or by_state
+        if not isinstance(link, BaseException):
+            by_class = JAVA.get(_text_of(_call(link, "getClass"), "getName") or "") or by_class
+    return by_state or by_class or classify_text(str(error))
+
+
+def classify_text(text: str) -> Cause | None:
+    """The cause of a failure that reached the driver as text only, None where nothing tells.
+
+    Reads, in this order: our own marker, the exceptions of a worker's traceback,
+    the innermost ``[CONDITION]`` or SQLSTATE, Spark's phrases, Java classes.
+    """
+    ours = StageFailedError.find(text)
+    if ours is not None:
+        return stage_failed(ours)
+    text = text[:_TEXT]
+    return _by_traceback(text) or _by_state(text) or _by_phrase(text)
+
+
+def stage_failed(error: StageFailedError) -> Cause | None:
+    """The cause that a stage's failure carries through text."""
+    try:
+        return Cause(error.facts["cause"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _links(error: BaseException) -> Iterator[Any]:
+    link: Any = error
+    for _ in range(_LINKS):
+        yield link
+        thrown = link.__dict__.get("java_exception") if isinstance(link, BaseException) else None
+        if thrown is not None:
+            link = thrown
+        elif isinstance(link, BaseException):
+            link = getattr(link, "_cause", None)
+        else:
+            link = _call(link, "getCause")
+        if link is None:
+            return
+
+
+def _call(thing: Any, method: str) -> Any:
+    try:
+        return getattr(thing, method)()
+    except Exception:
+        # Most throwables lack most of these methods, and py4j says so by raising.
+        return None
+
+
+def _text_of(thing: Any, method: str) -> str | None:
+    found = _call(thing, method)
+    return found if isinstance(found, str) else None
+
+
+def _by_traceback(text: str) -> Cause | None:
+    start = text.find(_TRACEBACK)
+    if start < 0:
+        return None
+    found = None
+    for match in _RAISED.finditer(text[start:].rpartition(_HANDLING)[2]):
+        cause = _by_name(match[1])
+        if cause is None and match[2]:
+            cause = ERRNO.get(errno.errorcode.get(int(match[2]), ""))
+        if cause is not None and cause is not Cause.POISON:
+            return cause
+        found = found or cause
+    return found
+
+
+def _by_name(name: str) -> Cause | None:
+    module, _, last = name.rpartition(".")
+    home = sys.modules.get(module) if module else builtins
+    known = vars(home).get(last) if home is not None else None
+    names = type_names(known) if isinstance(known, type) else (name,)
+    return next((BY_CLASS[each] for each in names if each in BY_CLASS), None)
+
+
+def _by_state(text: str) -> Cause | None:
+    found, passed_on = None, False
+    for match in _STATE.finditer(text):
+        if match["condition"]:
+            passed_on = match["condition"] in PASSED_ON
+            cause = classify_condition(match["condition"])
+        else:
+            cause = None if passed_on else classify_sqlstate(match["state"])
+        found = cause or found
+    return found
+
+
+def _by_phrase(text: str) -> Cause | None:
+    for phrase, cause in PHRASES.items():
+        if phrase in text:
+            return cause
+    found = None
+    for match in _JAVA_CLASS.finditer(text):
+        found = JAVA.get(match[0], found)
+    return found

@@ -1,0 +1,222 @@
+"""The ledger: the account of every record that went in.
+
+A worker's task writes one entry; merging entries overwrites and never adds, so
+a retried, speculated or repeated evaluation counts each record once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+Counts = dict[str, int]
+
+FACTS = (
+    "entered",
+    "filtered",
+    "skipped",
+    "dead_lettered",
+    "elements",
+    "failed_attempts",
+    "retries",
+    "sink_failures",
+)
+"""What is counted for each stage: records, but for ``elements`` of partial stages, and tries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """The offsets of one partition that a task saw, both ends included."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether both lie in one partition and share an offset range."""
+        return (
+            (self.topic, self.partition) == (other.topic, other.partition)
+            and self.first <= other.last
+            and other.first <= self.last
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Top:
+    """One fingerprint among a task's failures: how often, and one example."""
+
+    stage: str
+    fingerprint: str
+    cause: str
+    exception_type: str
+    message: str
+    coordinates: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one finished task evaluated.
+
+    Attributes:
+        use: token of the ``df.transform(flow)`` that evaluated it.
+        run_id: the query's run; a restart has another.
+        stage_id, partition: the Spark stage and its partition.
+        spans: source ranges covered, empty for sources without offsets.
+        stages: counts by stage name, facts as in `FACTS`.
+    """
+
+    flow: str
+    use: str = ""
+    query_id: str | None = None
+    run_id: str | None = None
+    batch_id: int | None = None
+    stage_id: int = 0
+    partition: int = 0
+    spans: tuple[Span, ...] = ()
+    records_in: int = 0
+    records_out: int = 0
+    rows_out: int = 0
+    stages: dict[str, Counts] = field(default_factory=dict)
+    top: tuple[Top, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The merged account of one flow in one batch.
+
+    Attributes:
+        counts_lost: the batch was committed, but its driver died before the
+            account was stored: only `records_in` is known, from the offset log.
+    """
+
+    flow: str
+    query_id: str | None = None
+    batch_id: int | None = None
+    records_in: int = 0
+    records_out: int = 0
+    rows_out: int = 0
+    stages: dict[str, Counts] = field(default_factory=dict)
+    top: tuple[Top, ...] = ()
+    counts_lost: bool = False
+
+    def total(self, fact: str) -> int:
+        """The sum of one fact over the stages."""
+        return sum(counts.get(fact, 0) for counts in self.stages.values())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether in = out + filtered + skipped + dead-lettered."""
+        gone = sum(self.total(fact) for fact in ("filtered", "skipped", "dead_lettered"))
+        return not self.counts_lost and self.records_in == self.records_out + gone
+
+
+def merge(entries: Iterable[Entry]) -> list[Account]:
+    """The accounts, one a flow and batch, each record counted once.
+
+    Within one evaluation (use, run and Spark stage) entries of the same source range,
+    or without ranges of the same partition, overwrite each other. Of several
+    evaluations the fullest counts, the later of equals. Another one adds only what lies
+    outside the ranges already counted (a join of two halves). Without ranges, what
+    another use of the flow evaluated is added, but of several runs only the fullest
+    counts: a restart builds the query anew, and its uses have new names.
+    """
+    batches: dict[tuple[str, str | None, int | None], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        batches[entry.flow, entry.query_id, entry.batch_id].append(entry)
+    return [_account(key, _counted_once(group)) for key, group in batches.items()]
+
+
+def add(accounts: Iterable[Account]) -> list[Account]:
+    """The sums over batches, one account a flow."""
+    flows: dict[str, list[Account]] = defaultdict(list)
+    for account in accounts:
+        flows[account.flow].append(account)
+    return [_sum((flow, None, None), group) for flow, group in flows.items()]
+
+
+def _counted_once(entries: list[Entry]) -> list[Entry]:
+    ranged = [entry for entry in entries if entry.spans]
+    return _by_range(ranged) + _by_run([entry for entry in entries if not entry.spans])
+
+
+def _by_range(entries: list[Entry]) -> list[Entry]:
+    evaluations: dict[object, dict[object, Entry]] = defaultdict(dict)
+    for entry in entries:
+        evaluations[entry.use, entry.run_id, entry.stage_id][entry.spans] = entry
+    # Sorting is stable: of equally full evaluations the later one comes first.
+    newest_first = [list(group.values()) for group in reversed(evaluations.values())]
+    taken: list[Span] = []
+    kept: list[Entry] = []
+    for group in sorted(newest_first, key=_records, reverse=True):
+        fresh = [entry for entry in group if not _touches(entry, taken)]
+        taken.extend(span for entry in fresh for span in entry.spans)
+        kept.extend(fresh)
+    return kept
+
+
+def _by_run(entries: list[Entry]) -> list[Entry]:
+    tasks: dict[str | None, dict[str, dict[int, dict[int, Entry]]]] = {}
+    for entry in entries:
+        stages = tasks.setdefault(entry.run_id, {}).setdefault(entry.use, {})
+        stages.setdefault(entry.stage_id, {})[entry.partition] = entry
+    runs = [
+        [entry for stages in uses.values() for entry in _fullest(stages.values())]
+        for uses in tasks.values()
+    ]
+    return max(reversed(runs), key=_records, default=[])
+
+
+def _fullest(groups: Collection[dict[int, Entry]]) -> list[Entry]:
+    return max((list(group.values()) for group in reversed([*groups])), key=_records)
+
+
+def _records(group: list[Entry]) -> int:
+    return sum(entry.records_in for entry in group)
+
+
+def _touches(entry: Entry, taken: list[Span]) -> bool:
+    return any(span.overlaps(other) for span in entry.spans for other in taken)
+
+
+def _account(key: tuple[str, str | None, int | None], entries: list[Entry]) -> Account:
+    return _sum(key, entries)
+
+
+def _sum(key: tuple[str, str | None, int | None], parts: list[Entry] | list[Account]) -> Account:
+    stages: dict[str, Counts] = {}
+    top: dict[tuple[str, str], Top] = {}
+    for part in parts:
+        for name, counts in part.stages.items():
+            into = stages.setdefault(name, dict.fromkeys(FACTS, 0))
+            for fact, count in counts.items():
+                into[fact] = into.get(fact, 0) + count
+        for one in part.top:
+            place = (one.stage, one.fingerprint)
+            top[place] = _more(top[place], one) if place in top else one
+    flow, query_id, batch_id = key
+    return Account(
+        flow=flow,
+        query_id=query_id,
+        batch_id=batch_id,
+        records_in=sum(part.records_in for part in parts),
+        records_out=sum(part.records_out for part in parts),
+        rows_out=sum(part.rows_out for part in parts),
+        stages=stages,
+        top=tuple(sorted(top.values(), key=lambda one: -one.count)[:20]),
+        counts_lost=any(getattr(part, "counts_lost", False) for part in parts),
+    )
+
+
+def _more(first: Top, second: Top) -> Top:
+    return Top(
+        stage=first.stage,
+        fingerprint=first.fingerprint,
+        cause=first.cause,
+        exception_type=first.exception_type,
+        message=first.message,
+        coordinates=first.coordinates,
+        count=first.count + second.count,
+    )

@@ -1,0 +1,32 @@
+"""Route: which handler decides about a failure. One order for every stage.
+
+Cause first, then exception, then the stage's handler; so handlers of a stage
+see poison only, and an outage is nobody's dead letter unless the settings say so.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from sparkguard.core.failure import Cause, Failure
+from sparkguard.core.fingerprint import canonical
+from sparkguard.core.policy import Handler, Policy
+
+
+def route(failure: Failure, policy: Policy) -> Handler:
+    """The handler that decides about `failure` under `policy`."""
+    match failure.cause:
+        case Cause.TRANSIENT:
+            return policy.on_transient
+        case Cause.PROGRAMMING:
+            return policy.on_programming
+        case Cause.FATAL:
+            return policy.on_fatal
+        case Cause.POISON:
+            handlers = {canonical(name): handler for name, handler in policy.by_exception}
+            for name in failure.exception_types:
+                if name in handlers:
+                    return handlers[name]
+            return policy.handler
+        case _:
+            assert_never(failure.cause)

@@ -1,0 +1,1 @@
+"""How a letter is spelled in Kafka headers, one file a dialect."""

@@ -1,0 +1,1 @@
+"""What runs beside the query: the batch, the accounts, the stop, the supervisor, the state."""

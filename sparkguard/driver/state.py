@@ -1,0 +1,60 @@
+"""The state: a directory of the app, on any filesystem."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sparkguard import filesystem
+from sparkguard.driver.directory import Directory
+
+_STOP = "stop"
+
+
+class State:
+    """The app's directory: ledger, restart limits and the stop marker."""
+
+    def __init__(self, path: str) -> None:
+        self._files = Directory(path)
+
+    @classmethod
+    def at(cls, path: str | None, app: str) -> State:
+        """The state at a path or URI, or at ``state/<app>`` when none is set."""
+        return cls(path or f"state/{app}")
+
+    @property
+    def path(self) -> str:
+        """The directory, absolute."""
+        return self._files.path
+
+    @property
+    def stop_marker(self) -> str:
+        """Path of the marker that asks the app's queries to stop."""
+        return self._files.at(_STOP)
+
+    def request_stop(self) -> None:
+        """Ask the app's queries to stop between two batches, from any machine."""
+        self._files.write(_STOP, b"stop\n")
+
+    def stop_requested(self) -> bool:
+        """Whether the stop marker is set."""
+        return filesystem.exists(self.stop_marker)
+
+    def clear_stop(self) -> None:
+        """Remove the stop marker."""
+        self._files.delete(_STOP)
+
+    def load(self, name: str) -> Any:
+        """The JSON document of that name, or None."""
+        text = self._files.read(f"{name}.json")
+        return None if text is None else json.loads(text)
+
+    def store(self, name: str, document: Any) -> None:
+        """Replace the JSON document of that name, all of it or nothing."""
+        text = json.dumps(document, separators=(",", ":")).encode()
+        self._files.write(f"{name}.json", text)
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the documents in a folder, without their suffix, sorted."""
+        found = self._files.names(folder)
+        return sorted(f"{folder}/{name[:-5]}" for name in found if name.endswith(".json"))

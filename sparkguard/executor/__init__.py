@@ -1,0 +1,1 @@
+"""What runs inside Python workers: the pass, the attempt, the delivery, the tally."""

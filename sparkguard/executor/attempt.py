@@ -1,0 +1,177 @@
+"""The attempt: from an exception to an enacted outcome.
+
+The order is always: classify, retry while the cause is transient and the task
+timeout allows it, ask the handler once, do what it said.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, assert_never
+
+from sparkguard.core.budget import Window
+from sparkguard.core.classify import classify
+from sparkguard.core.decide import decide, stage_failed
+from sparkguard.core.failure import Failure
+from sparkguard.core.fingerprint import describe
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+from sparkguard.core.record import Record
+from sparkguard.core.retry import TaskTimeout, backoff, hinted, should_retry
+from sparkguard.errors import SinkError
+from sparkguard.events import RECORD_FAILED
+from sparkguard.executor.plan import Step
+from sparkguard.executor.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A repeated attempt succeeded with this value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One exception, and how to try again.
+
+    Attributes:
+        again: calls the stage's function once more for the same value; None forbids it.
+        record: reads the record that failed.
+        progressed: a record succeeded since the last trouble of this stage.
+        path: the element of the record, in partial stages.
+    """
+
+    error: BaseException
+    again: Callable[[], Any] | None
+    record: Callable[[], Record]
+    progressed: bool = True
+    path: str = ""
+
+
+class Attempt:
+    """The failing path of one step in one task."""
+
+    def __init__(self, work: Work, step: Step) -> None:
+        self._work = work
+        self._step = step
+        self._timeout = TaskTimeout(step.policy.task_timeout)
+        self._window = Window(step.policy.budget) if step.policy.budget else None
+
+    def entered(self, count: int) -> None:
+        """Tell the budget how many records are about to be tried."""
+        self._work.tally.add(self._step.name, "entered", count)
+        if self._window is not None:
+            self._window.add(count, 0)
+
+    def failed(self, trouble: Trouble) -> Recovered | str:
+        """Retry, decide and enact; what was recovered, or the fact under which it left.
+
+        Raises:
+            StageFailedError: the outcome was fail or restart, or the budget is used up.
+            StoppedError: the query is being stopped.
+        """
+        step, task = self._step, self._work.task
+        if trouble.progressed:
+            self._timeout.progress()
+        error, attempts, first = trouble.error, 1, task.date()
+        while True:
+            self._work.tally.add(step.name, "failed_attempts")
+            cause = classify(error, step.policy.classify)
+            self._timeout.failed(task.now())
+            # A second attempt of the task tries a record once, or Spark's retries multiply ours.
+            if trouble.again is None or task.attempt > 0:
+                break
+            if not should_retry(cause, attempts, step.policy.retry, self._timeout, task.now()):
+                break
+            self._wait(error, attempts)
+            self._work.tally.add(step.name, "retries")
+            attempts += 1
+            try:
+                value = trouble.again()
+            except BaseException as again:  # whatever user code raises is a failure (P11)
+                error = again
+            else:
+                self._timeout.progress()
+                return Recovered(value)
+        return self._enact(self._failure(error, trouble, attempts, first))
+
+    def _wait(self, error: BaseException, attempts: int) -> None:
+        wait = backoff(self._step.policy.retry, attempts, random.random)
+        wait = max(wait, hinted(error) or 0.0)
+        self._work.task.wait(self._timeout.clip(wait, self._work.task.now()))
+
+    def _failure(
+        self, error: BaseException, trouble: Trouble, attempts: int, first: datetime
+    ) -> Failure:
+        step, task = self._step, self._work.task
+        described = describe(error, redact=step.policy.redact)
+        return Failure(
+            stage=step.name,
+            category=step.category,
+            cause=classify(error, step.policy.classify),
+            exception_types=described.types,
+            message=described.message,
+            trace=described.trace,
+            fingerprint=described.fingerprint,
+            attempts=attempts,
+            first_failed_at=first,
+            last_failed_at=task.date(),
+            timed_out=self._timeout.expired(task.now()),
+            record=trouble.record(),
+            app=self._work.plan.app,
+            flow=self._work.plan.flow,
+            query_name=task.query_name,
+            query_id=task.query_id,
+            batch_id=task.batch_id,
+            path=trouble.path,
+            exception=error,
+        )
+
+    def _enact(self, failure: Failure) -> str:
+        outcome = decide(failure, self._step.policy)
+        self._log(failure, outcome)
+        match outcome:
+            case Continue():
+                fact = "skipped"
+            case DeadLetter(sink):
+                self._store(sink or self._step.policy.sink, failure)
+                fact = "dead_lettered"
+            case Fail(reason):
+                raise stage_failed(failure, "fail", reason) from failure.exception
+            case Restart(reason):
+                raise stage_failed(failure, "restart", reason) from failure.exception
+            case _:
+                assert_never(outcome)
+        self._spend(failure)
+        return fact
+
+    def _store(self, sink: str, failure: Failure) -> None:
+        try:
+            self._work.delivery.write(sink, failure)
+        except SinkError as error:
+            action = "restart" if error.retriable else "fail"
+            raise stage_failed(failure, action, str(error)) from error
+
+    def _spend(self, failure: Failure) -> None:
+        window, budget = self._window, self._step.policy.budget
+        if window is None or budget is None:
+            return
+        window.add(0, 1)
+        if window.exceeded():
+            raise stage_failed(failure, budget.then, window.sentence(failure.stage))
+
+    def _log(self, failure: Failure, outcome: Outcome) -> None:
+        seen = self._work.tally.failed(failure)
+        # 1st, 10th, 100th …: a flood of one failure is a handful of lines.
+        if seen and str(seen).strip("0") == "1":
+            where = failure.record.coordinates
+            line = (
+                f"{RECORD_FAILED} flow={failure.flow} stage={failure.stage} "
+                f"cause={failure.cause} outcome={type(outcome).__name__} at={where} "
+                f"exception={failure.exception_type} fingerprint={failure.fingerprint} seen={seen}"
+            )
+            sys.stderr.write(line + "\n")

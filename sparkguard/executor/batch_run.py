@@ -1,0 +1,281 @@
+"""One Arrow batch on its way through the steps of a flow.
+
+Stage after stage runs over the batch's list of values, with the user's function
+mapped in C. An exception leaves what came before it in the output list, so the
+failing value is known by the lengths, and the same iterator goes on behind it.
+A function that raises StopIteration ends the list quietly: the lengths tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from sparkguard.executor.attempt import Attempt, Recovered, Trouble
+from sparkguard.executor.lane import Lane, Unit, inner, path_of, row_of
+from sparkguard.executor.plan import Step
+from sparkguard.executor.source import Source
+from sparkguard.executor.work import Work
+
+
+class TombstoneError(ValueError):
+    """The value is null, and the next stage does not take None."""
+
+
+class NoneError(TypeError):
+    """A stage returned None where its annotation promises a value."""
+
+
+class _ElementsError(Exception):
+    """A partial flat_map raised after it gave some elements."""
+
+    def __init__(self, elements: list[Any], error: BaseException) -> None:
+        super().__init__()
+        self.elements = elements
+        self.error = error
+
+
+class BatchRun:
+    """The state of one batch: which of its units have left the flow."""
+
+    def __init__(
+        self,
+        work: Work,
+        calls: Sequence[Callable[..., Any]],
+        attempts: Sequence[Attempt],
+        source: Source,
+    ) -> None:
+        self._plan = work.plan
+        self._tally = work.tally
+        self._calls = calls
+        self._attempts = attempts
+        self._source = source
+        self._gone: set[Unit] = set()
+        self._broken: dict[int, tuple[str, str]] = {}
+
+    def through(self) -> Lane:
+        """What came through every step."""
+        lane = self._read()
+        for place, step in enumerate(self._plan.steps):
+            before = lane
+            self._attempts[place].entered(before.records())
+            gone = self._left()
+            lane = self._step(place, step, lane).without_units(self._gone)
+            filtered = before.records() - lane.records() - (self._left() - gone)
+            if self._broken:
+                filtered -= len((self._broken.keys() & set(before.rows())) - set(lane.rows()))
+            if filtered:
+                self._tally.add(step.name, "filtered", filtered)
+        return lane
+
+    def refused(self, lane: Lane, failed: Sequence[tuple[int, Exception]]) -> Lane:
+        """What is left when the output type did not take some values.
+
+        They are failures of the last step that made values.
+        """
+        makers = [i for i, step in enumerate(self._plan.steps) if step.kind != "filter"]
+        place = makers[-1] if makers else 0
+        lost = []
+        for position, error in failed:
+            lost.append(position)
+            self._leave(place, error, lane.unit(position), None)
+        return lane.without(lost).without_units(self._gone)
+
+    def finish(self, lane: Lane, rows_out: int) -> None:
+        """Count the batch once its output is made."""
+        tally, rows = self._tally, self._source.batch.num_rows
+        out = rows_out if lane.units is None else len(set(lane.rows()))
+        tally.records_in += rows
+        tally.rows_out += rows_out
+        tally.records_out += out
+        tally.cover(self._source.spans())
+        if self._broken:
+            alive = set(lane.rows())
+            for row, (stage, fact) in self._broken.items():
+                if row not in alive:
+                    tally.add(stage, fact)
+
+    def _read(self) -> Lane:
+        plan, batch = self._plan, self._source.batch
+        if plan.reader is None:
+            return Lane(batch.column(plan.layout.value).to_pylist())
+        read, convert = plan.reader
+        lane = Lane(read(batch.select(list(range(plan.layout.rows)))))
+        return (
+            lane if convert is None else self._map(0, lane, lambda lane: map(convert, lane.values))
+        )
+
+    def _step(self, place: int, step: Step, lane: Lane) -> Lane:
+        match step.kind:
+            case "deserialize":
+                return self._deserialize(place, step, lane)
+            case "filter":
+                return self._filter(place, lane)
+            case "flat_map":
+                return self._flat_map(place, step, lane)
+            case _:
+                return self._map(place, lane)
+
+    def _map(
+        self, place: int, lane: Lane, results: Callable[[Lane], Iterator[Any]] | None = None
+    ) -> Lane:
+        out, lost = self._collect(place, lane, results or (lambda lane: self._results(place, lane)))
+        return lane.become(out, lost)
+
+    def _filter(self, place: int, lane: Lane) -> Lane:
+        answers, lost = self._collect(place, lane, lambda lane: self._results(place, lane))
+        lane = lane.without(lost)
+        return lane if answers.count(True) == len(answers) else lane.keep(answers)
+
+    def _flat_map(self, place: int, step: Step, lane: Lane) -> Lane:
+        collect: Callable[[Any], list[Any]] = _elements if step.partial else list
+        lists, lost = self._collect(
+            place, lane, lambda lane: map(collect, self._results(place, lane))
+        )
+        lane = lane.become(lists, lost)
+        units: list[Unit] = []
+        for position, items in enumerate(lists):
+            unit = lane.unit(position)
+            if step.partial:
+                units.extend(inner(unit, step.name, n) for n in range(len(items)))
+            else:
+                units.extend([unit] * len(items))
+        return Lane(list(chain.from_iterable(lists)), units, fanned=True)
+
+    def _deserialize(self, place: int, step: Step, lane: Lane) -> Lane:
+        if self._source.batch.column(self._plan.layout.value).null_count == 0:
+            return self._map(place, lane)
+        nulls = [row for row, value in enumerate(lane.values) if value is None]
+        decoded = self._map(place, lane.without(nulls))
+        pairs = [(decoded.unit(n), value) for n, value in enumerate(decoded.values)]
+        pairs.extend((row, None) for row in self._nulls(place, step, nulls))
+        pairs.sort(key=lambda pair: row_of(pair[0]))
+        return Lane([value for _, value in pairs], [unit for unit, _ in pairs])
+
+    def _nulls(self, place: int, step: Step, nulls: list[int]) -> list[int]:
+        """The rows of null values that go on as None."""
+        if step.policy.on_null == "skip":
+            self._gone.update(nulls)
+            self._tally.add(step.name, "skipped", len(nulls))
+            return []
+        if step.policy.on_null == "pass" and step.accepts_none:
+            return nulls
+        for row in nulls:
+            error = TombstoneError(
+                "The value is null (a tombstone), and what follows does not take None: "
+                "make its input type Optional, or set 'on_null: skip'."
+            )
+            self._leave(place, error, row, None)
+        return []
+
+    def _results(self, place: int, lane: Lane) -> Iterator[Any]:
+        if self._plan.steps[place].wants_record:
+            return map(self._calls[place], lane.values, map(self._source.record, lane.rows()))
+        return map(self._calls[place], lane.values)
+
+    def _collect(
+        self, place: int, lane: Lane, results: Callable[[Lane], Iterator[Any]]
+    ) -> tuple[list[Any], list[int]]:
+        """What the function gave, in order, and the positions where the value has left."""
+        out: list[Any] = []
+        lost: list[int] = []
+        done, size = 0, len(lane.values)
+        iterator = results(lane)
+        while True:
+            try:
+                out.extend(iterator)
+            except BaseException as error:  # whatever user code raises is a failure (P11)
+                raised: BaseException = error
+            else:
+                if len(out) + len(lost) == size:
+                    return out, lost
+                raised = StopIteration("The function raised StopIteration.")
+            position = len(out) + len(lost)
+            one = Lane([lane.values[position]], [lane.unit(position)], lane.fanned)
+            kept = self._meet(place, raised, one, results, progressed=len(out) > done)
+            if kept is None:
+                lost.append(position)
+            else:
+                out.append(kept.value)
+            done = len(out)
+
+    def _meet(
+        self,
+        place: int,
+        raised: BaseException,
+        one: Lane,
+        results: Callable[[Lane], Iterator[Any]],
+        *,
+        progressed: bool,
+    ) -> Recovered | None:
+        """One exception of one value: what goes on in its place, or None."""
+        unit = one.unit(0)
+        if unit in self._gone:
+            return None
+
+        def again() -> Any:
+            try:
+                return next(results(one))
+            except _ElementsError as error:
+                raise error.error from None
+
+        if isinstance(raised, _ElementsError):
+            element = inner(unit, self._plan.steps[place].name, len(raised.elements))
+            kept = self._leave(place, raised.error, element, again, progressed=progressed)
+            return kept or Recovered(raised.elements)
+        blamed = self._blame(place, one.values[0])
+        if blamed is not None:
+            return self._leave(blamed[0], blamed[1], unit, None, progressed=progressed)
+        return self._leave(place, raised, unit, again, progressed=progressed)
+
+    def _blame(self, place: int, value: Any) -> tuple[int, NoneError] | None:
+        """The stage before, when it returned the None that this one stumbled over."""
+        if value is not None or place == 0 or self._plan.steps[place].accepts_none:
+            return None
+        before = self._plan.steps[place - 1]
+        if before.kind == "filter" or before.gives_none:
+            return None
+        return place - 1, NoneError(f"The stage {before.name!r} returned None.")
+
+    def _leave(
+        self,
+        place: int,
+        error: BaseException,
+        unit: Unit,
+        again: Callable[[], Any] | None,
+        *,
+        progressed: bool = True,
+    ) -> Recovered | None:
+        if unit in self._gone:
+            return None
+        row, stage = row_of(unit), self._plan.steps[place].name
+        trouble = Trouble(
+            error=error,
+            again=again,
+            record=lambda: self._source.record(row),
+            progressed=progressed,
+            path=path_of(unit),
+        )
+        ended = self._attempts[place].failed(trouble)
+        if isinstance(ended, Recovered):
+            return ended
+        self._gone.add(unit)
+        if isinstance(unit, int):
+            self._tally.add(stage, ended)
+        else:
+            self._tally.add(stage, "elements")
+            self._broken.setdefault(row, (stage, ended))
+        return None
+
+    def _left(self) -> int:
+        return sum(1 for unit in self._gone if isinstance(unit, int)) if self._gone else 0
+
+
+def _elements(iterable: Iterable[Any]) -> list[Any]:
+    elements: list[Any] = []
+    try:
+        elements.extend(iterable)
+    except BaseException as error:  # the elements so far are kept: that is what partial means
+        raise _ElementsError(elements, error) from error
+    return elements

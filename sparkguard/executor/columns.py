@@ -1,0 +1,416 @@
+"""Columns: lists of Python values to Arrow arrays of a declared type, whole or not at all.
+
+`pyarrow.array` alone is lenient: it makes 1 of 1.5 for an int64, a date of a datetime,
+a timestamp of a number, a list of a string's letters. Each column here refuses what would
+lose something, at the cost of at most one pass over the values' types. Two things stay
+as lenient as Python is: a bool is an int, and an int is a float where that is exact.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import uuid
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import accumulate, chain
+from typing import Any, Final, Protocol
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkguard.core.shape import Field, Kind, Shape, Take, Unwrap, inside
+
+Part = tuple[str, "Column", Any]
+
+_ARROW: Final = {
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.BYTE: pa.int8(),
+    Kind.SHORT: pa.int16(),
+    Kind.INT: pa.int32(),
+    Kind.LONG: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.STRING: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.DATE: pa.date32(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.TIMESTAMP_NTZ: pa.timestamp("us"),
+    Kind.DURATION: pa.duration("us"),
+}
+_CODES: Final = {Kind.BYTE: "b", Kind.SHORT: "h", Kind.INT: "i", Kind.LONG: "q"}
+
+
+def arrow_type(shape: Shape) -> pa.DataType:
+    """The Arrow type that Spark expects of a column of this shape."""
+    match shape.kind:
+        case Kind.DECIMAL:
+            return pa.decimal128(shape.precision, shape.scale)
+        case Kind.ARRAY:
+            return pa.list_(_field("element", inside(shape.element)))
+        case Kind.MAP:
+            value = _field("value", inside(shape.element))
+            return pa.map_(arrow_type(inside(shape.key)), value)
+        case Kind.STRUCT:
+            return pa.struct([_field(field.name, field.shape) for field in shape.fields])
+        case kind:
+            return _ARROW[kind]
+
+
+def _field(name: str, shape: Shape) -> pa.Field:
+    return pa.field(name, arrow_type(shape), nullable=shape.nullable)
+
+
+class Column(Protocol):
+    """Makes one array of a list of values, or raises."""
+
+    shape: Shape
+
+    def encode(self, values: list[Any]) -> pa.Array:
+        """The array; raises whatever the first misfit raises."""
+        ...
+
+    def parts(self, value: Any) -> Iterator[Part]:
+        """The value's parts (path, column, value), to find the one that does not fit."""
+        ...
+
+
+def column_of(shape: Shape, zone: dt.tzinfo) -> Column:
+    """The column for a shape; naive datetimes are read in `zone`."""
+    made: Column
+    match shape.kind:
+        case Kind.STRUCT:
+            made = StructColumn(shape, zone)
+        case Kind.ARRAY:
+            made = ArrayColumn(shape, zone)
+        case Kind.MAP:
+            made = MapColumn(shape, zone)
+        case kind:
+            made = ScalarColumn(shape, _scalar(shape, kind, zone))
+    return made
+
+
+def zone_of(name: str) -> dt.tzinfo:
+    """The time zone that Spark calls `name`: a region, ``UTC``, ``Z`` or an offset."""
+    offset = re.fullmatch(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", name)
+    if offset is None:
+        return dt.UTC if name in {"UTC", "Z", "GMT", "UT"} else ZoneInfo(name)
+    sign, hours, minutes, seconds = offset.groups(default="0")
+    ahead = dt.timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds))
+    return dt.timezone(-ahead if sign == "-" else ahead)
+
+
+class NoneError(TypeError):
+    """None where the declared type has none."""
+
+
+def _not_null(made: pa.Array, shape: Shape) -> pa.Array:
+    if made.null_count and not shape.nullable:
+        raise NoneError
+    return made
+
+
+class ScalarColumn:
+    """Values that Arrow takes as they are."""
+
+    def __init__(self, shape: Shape, make: Callable[[list[Any]], pa.Array]) -> None:
+        self.shape = shape
+        self._make = make
+        self._unwrap = _unwrapping(shape)
+
+    def encode(self, values: list[Any]) -> pa.Array:
+        """The array of the values."""
+        if self._unwrap is not None:
+            values = self._unwrap(values)
+        return _not_null(self._make(values), self.shape)
+
+    def parts(self, value: Any) -> Iterator[Part]:  # noqa: ARG002
+        """None: a scalar is all there is."""
+        return iter(())
+
+
+class StructColumn:
+    """Objects, taken apart field by field."""
+
+    def __init__(self, shape: Shape, zone: dt.tzinfo) -> None:
+        self.shape = shape
+        self._type = arrow_type(shape)
+        self._taker = Taker(shape)
+        self._columns = [column_of(field.shape, zone) for field in shape.fields]
+
+    def encode(self, values: list[Any]) -> pa.Array:
+        """A struct array of the values' fields."""
+        present, spots = present_of(values, self.shape)
+        arrays = self.arrays(present)
+        return spread(pa.StructArray.from_arrays(arrays, fields=list(self._type)), spots)
+
+    def arrays(self, present: list[Any]) -> list[pa.Array]:
+        """One array for each field of values that are not None."""
+        taken = self._taker.take(present)
+        return [col.encode(one) for col, one in zip(self._columns, taken, strict=True)]
+
+    def parts(self, value: Any) -> Iterator[Part]:
+        """The value's fields."""
+        taken = self._taker.take([value])
+        for field, column, (part,) in zip(self.shape.fields, self._columns, taken, strict=True):
+            yield f".{field.name}", column, part
+
+
+class ArrayColumn:
+    """Lists, tuples and sets, their elements encoded as one column."""
+
+    def __init__(self, shape: Shape, zone: dt.tzinfo) -> None:
+        self.shape = shape
+        self._type = arrow_type(shape)
+        self._element = column_of(inside(shape.element), zone)
+
+    def encode(self, values: list[Any]) -> pa.Array:
+        """A list array."""
+        present, spots = present_of(values, self.shape)
+        for cls in set(map(type, present)):
+            _require(issubclass(cls, Sequence | AbstractSet) and not _is_text(cls))
+        flat = self._element.encode(list(chain.from_iterable(present)))
+        return spread(pa.ListArray.from_arrays(_offsets(present), flat, type=self._type), spots)
+
+    def parts(self, value: Any) -> Iterator[Part]:
+        """The elements."""
+        _require(isinstance(value, Sequence | AbstractSet) and not _is_text(type(value)))
+        for index, element in enumerate(value):
+            yield f"[{index}]", self._element, element
+
+
+class MapColumn:
+    """Dicts, their keys and values encoded as two columns."""
+
+    def __init__(self, shape: Shape, zone: dt.tzinfo) -> None:
+        self.shape = shape
+        self._type = arrow_type(shape)
+        self._key = column_of(inside(shape.key), zone)
+        self._value = column_of(inside(shape.element), zone)
+
+    def encode(self, values: list[Any]) -> pa.Array:
+        """A map array."""
+        present, spots = present_of(values, self.shape)
+        for cls in set(map(type, present)):
+            _require(issubclass(cls, Mapping))
+        keys = self._key.encode(list(chain.from_iterable(present)))
+        items = self._value.encode([item for one in present for item in one.values()])
+        made = pa.MapArray.from_arrays(_offsets(present), keys, items, type=self._type)
+        return spread(made, spots)
+
+    def parts(self, value: Any) -> Iterator[Part]:
+        """Keys and values."""
+        _require(isinstance(value, Mapping))
+        for key, item in value.items():
+            yield f"[{key!r:.40}].key", self._key, key
+            yield f"[{key!r:.40}]", self._value, item
+
+
+class Taker:
+    """Takes the fields of a struct out of a list of objects: one list a field."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._names = [field.name for field in shape.fields]
+        self._any = shape.take is Take.ANY
+        self._pulls = [_puller(field, shape.take) for field in shape.fields]
+
+    def take(self, values: list[Any]) -> list[list[Any]]:
+        """The values of each field, in the fields' order."""
+        if not self._any:
+            return [pull(values) for pull in self._pulls]
+        try:
+            return [pull(values) for pull in self._pulls]
+        except Exception:  # not all are dicts, which nothing has promised
+            dicts = [_as_dict(value, self._names) for value in values]
+            return [pull(dicts) for pull in self._pulls]
+
+
+def _puller(field: Field, take: Take) -> Callable[[list[Any]], list[Any]]:
+    """What takes one field out of each of a list of objects.
+
+    Compiled, as namedtuple does: the interpreter specialises the access, which takes half
+    the time of `operator.attrgetter` (12 against 23 ns here).
+    """
+    name = field.name
+    if take is Take.ATTRIBUTE and not name.isidentifier():
+        return lambda values: [getattr(value, name) for value in values]
+    access = f".{name}" if take is Take.ATTRIBUTE else f"[{name!r}]"
+    pull: Callable[[list[Any]], list[Any]] = eval(  # noqa: S307
+        f"lambda values: [value{access} for value in values]", {}
+    )
+    if take is Take.ATTRIBUTE or field.required:
+        return pull
+
+    def pull_where_present(values: list[Any]) -> list[Any]:
+        try:
+            return pull(values)
+        except KeyError:
+            return [value.get(name) for value in values]
+
+    return pull_where_present
+
+
+def _as_dict(value: Any, names: list[str]) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    if hasattr(value, "__fields__") and isinstance(value, tuple):  # a Row of pyspark
+        return dict(zip(value.__fields__, value, strict=True))
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        return dict(zip(names, value, strict=True))
+    return {name: getattr(value, name) for name in names}
+
+
+def _require(fits: bool) -> None:  # noqa: FBT001
+    if not fits:
+        raise TypeError
+
+
+def _is_text(cls: type) -> bool:
+    return issubclass(cls, str | bytes | bytearray | memoryview)
+
+
+def present_of(values: list[Any], shape: Shape) -> tuple[list[Any], pa.Array | None]:
+    """The values that are not None, and for each of all the place among them."""
+    if not shape.nullable:
+        if type(None) in set(map(type, values)):
+            raise NoneError
+        return values, None
+    present = [value for value in values if value is not None]
+    if len(present) == len(values):
+        return values, None
+    places = iter(range(len(present)))
+    return present, pa.array([None if v is None else next(places) for v in values], pa.int32())
+
+
+def spread(made: pa.Array, spots: pa.Array | None) -> pa.Array:
+    return made if spots is None else made.take(spots)
+
+
+def _offsets(present: list[Any]) -> pa.Array:
+    return pa.array([0, *accumulate(map(len, present))], pa.int32())
+
+
+def _unwrapping(shape: Shape) -> Callable[[list[Any]], list[Any]] | None:
+    match shape.unwrap:
+        case Unwrap.NOTHING:
+            return None
+        case Unwrap.ENUM:
+            return lambda values: [None if v is None else v.value for v in values]
+        case Unwrap.UUID:
+            return lambda values: [None if v is None else _uuid_text(v) for v in values]
+
+
+def _uuid_text(value: Any) -> str:
+    _require(isinstance(value, uuid.UUID))
+    return str(value)
+
+
+def _scalar(shape: Shape, kind: Kind, zone: dt.tzinfo) -> Callable[[list[Any]], pa.Array]:
+    declared = arrow_type(shape)
+    match kind:
+        case Kind.BYTE | Kind.SHORT | Kind.INT | Kind.LONG:
+            return _integers(declared, _CODES[kind])
+        case Kind.FLOAT | Kind.DOUBLE:
+            return lambda values: _floats(values, declared)
+        case Kind.STRING | Kind.BOOLEAN:
+            return _inferred(declared, str if kind is Kind.STRING else bool)
+        case Kind.BINARY:
+            return _typed(declared, frozenset({bytes, bytearray, memoryview}))
+        case Kind.DATE:
+            return _typed(declared, frozenset({dt.date}))
+        case Kind.DURATION:
+            return _typed(declared, frozenset({dt.timedelta}))
+        case Kind.TIMESTAMP:
+            return lambda values: pa.array(_aware(values, zone), declared)
+        case Kind.TIMESTAMP_NTZ:
+            return lambda values: pa.array(_naive(values), declared)
+        case _:  # decimals: Arrow itself refuses floats, too many digits and NaN
+            return lambda values: pa.array(values, declared)
+
+
+def _integers(declared: pa.DataType, code: str) -> Callable[[list[Any]], pa.Array]:
+    def make(values: list[Any]) -> pa.Array:
+        try:
+            # Faster than pyarrow, and stricter: it asks for __index__, which a float has not.
+            packed = array(code, values)
+        except TypeError:
+            checked = [None if v is None else v.__index__() for v in values]
+            return pa.array(checked, declared)
+        return pa.Array.from_buffers(declared, len(packed), [None, pa.py_buffer(packed)])
+
+    return make
+
+
+def _floats(values: list[Any], declared: pa.DataType) -> pa.Array:
+    double = pa.float64()
+    try:
+        made = pa.array(values)  # inferring costs nothing, and tells what the values were
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        made = None
+    if made is None or made.type != double:
+        made = pa.array([None if v is None else _as_float(v) for v in values], double)
+    if declared == double:
+        return made
+    narrow = made.cast(declared)
+    if _infinite(narrow) > _infinite(made):
+        msg = "out of range"
+        raise OverflowError(msg)
+    return narrow
+
+
+def _infinite(values: pa.Array) -> int:
+    return pc.sum(pc.is_inf(values)).as_py() or 0
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, float):
+        return float(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "__float__"):
+        return float(value)
+    _require(isinstance(value, int))
+    made = float(value)
+    if not math.isfinite(made) or int(made) != value:
+        msg = "not exact as a double"
+        raise OverflowError(msg)
+    return made
+
+
+def _inferred(declared: pa.DataType, cls: type) -> Callable[[list[Any]], pa.Array]:
+    def make(values: list[Any]) -> pa.Array:
+        made = pa.array(values)  # of bytes it makes no strings then, as it does with a type
+        if made.type == declared:
+            return made
+        for given in set(map(type, values)):
+            _require(issubclass(given, cls | None))
+        return pa.array(values, declared)
+
+    return make
+
+
+def _typed(declared: pa.DataType, allowed: frozenset[type]) -> Callable[[list[Any]], pa.Array]:
+    known = allowed | {type(None)}
+
+    def make(values: list[Any]) -> pa.Array:
+        for given in set(map(type, values)) - known:
+            # A datetime is a date, and would lose its time.
+            _require(issubclass(given, tuple(allowed)) and not issubclass(given, dt.datetime))
+        return pa.array(values, declared)
+
+    return make
+
+
+def _aware(values: list[Any], zone: dt.tzinfo) -> list[Any]:
+    zones = {value.tzinfo for value in values if value is not None}
+    if None not in zones:
+        return values
+    return [v.replace(tzinfo=zone) if v is not None and v.tzinfo is None else v for v in values]
+
+
+def _naive(values: list[Any]) -> list[Any]:
+    _require({value.tzinfo for value in values if value is not None} <= {None})
+    for given in set(map(type, values)):
+        _require(issubclass(given, dt.datetime | None))
+    return values

@@ -1,0 +1,76 @@
+"""The delivery: letters to their sinks, and the proof that they are stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sparkguard.core.failure import Failure
+from sparkguard.core.letter import Letter, letter_id
+from sparkguard.core.version import VERSION
+from sparkguard.errors import SinkError
+from sparkguard.executor.task import Task
+from sparkguard.sinks.base import Sink, SinkTask, Writer
+
+
+class Delivery:
+    """The letters of one task; a sink is opened at the first letter it gets."""
+
+    def __init__(self, app: str, sinks: Mapping[str, Sink], task: Task) -> None:
+        self._app = app
+        self._sinks = sinks
+        self._task = task
+        self._writers: dict[str, Writer] = {}
+        self._seen: Counter[str] = Counter()
+
+    def letter(self, failure: Failure) -> Letter:
+        """The letter for a failure, with the id that makes it once."""
+        identity = letter_id(failure)
+        if failure.record.offset is None or failure.payload == "row":
+            nth = self._seen[identity]
+            self._seen[identity] += 1
+            identity = letter_id(failure, nth) if nth else identity
+        return Letter(id=identity, failure=failure, version=VERSION)
+
+    def write(self, name: str, failure: Failure) -> None:
+        """Hand a letter to the sink of that name.
+
+        Raises:
+            SinkError: the sink is unknown, refuses the letter or cannot take it.
+        """
+        sink = self._sinks.get(name)
+        if sink is None:
+            known = ", ".join(repr(known) for known in sorted(self._sinks))
+            msg = f"no such sink in the settings; known: {known}."
+            raise SinkError(msg, sink=name, retriable=False)
+        letter = self.letter(failure)
+        refusal = sink.refuses(letter)
+        if refusal:
+            raise SinkError(refusal, sink=name, retriable=False)
+        writer = self._writers.get(name)
+        if writer is None:
+            writer = self._writers[name] = sink.open(self._sink_task(name))
+        writer.write(letter)
+
+    def flush(self) -> None:
+        """Return when every letter is stored for good; the task may end then (P2)."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Free the writers; letters not flushed are dropped."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def _sink_task(self, name: str) -> SinkTask:
+        return SinkTask(
+            app=self._app,
+            name=name,
+            batch_id=self._task.batch_id,
+            stage_id=self._task.stage_id,
+            partition=self._task.partition,
+            attempt=self._task.attempt,
+            task_attempt_id=self._task.task_attempt_id,
+            sinks=self._sinks,
+        )

@@ -1,0 +1,45 @@
+"""Rows that failed behind a flow, as letters: a whole batch on its way to a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from sparkguard.core.failure import Failure
+from sparkguard.core.record import Record
+from sparkguard.executor.delivery import Delivery
+from sparkguard.executor.task import Task
+from sparkguard.sinks.base import Sink
+
+
+def write(
+    failure: Failure, sink: str, sinks: Mapping[str, Sink], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Store each row (JSON in the first column, its origin in the second) as a letter.
+
+    Yields how many letters were stored, once the sink has acknowledged them.
+    """
+    delivery, stored = Delivery(failure.app, sinks, Task.current()), 0
+    try:
+        for batch in batches:
+            for row, origin in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                delivery.write(sink, replace(failure, record=_record(row, origin)))
+                stored += 1
+        delivery.flush()
+        yield pa.RecordBatch.from_arrays([pa.array([stored], pa.int64())], ["stored"])
+    finally:
+        delivery.close()
+
+
+def _record(row: str, origin: dict[str, Any] | None) -> Record:
+    known = origin or {}
+    return Record(
+        value=row.encode(),
+        timestamp=known.get("timestamp"),
+        topic=known.get("topic"),
+        partition=known.get("partition"),
+        offset=known.get("offset"),
+    )

@@ -1,0 +1,96 @@
+"""The records of one Arrow batch, read by index only when one fails."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sparkguard.core.ledger import Span
+from sparkguard.core.record import Record
+from sparkguard.executor.plan import Layout
+
+
+class Source:
+    """An Arrow batch whose columns become Python objects on demand."""
+
+    def __init__(self, batch: pa.RecordBatch, layout: Layout) -> None:
+        self.batch = batch
+        self._layout = layout
+
+    def record(self, row: int) -> Record:
+        """The record of one row, as it came in."""
+        at = self._layout
+        return Record(
+            key=_bytes(self._get(at.key, row)),
+            value=_bytes(self._get(at.value, row)),
+            headers=_headers(self._get(at.headers, row)),
+            timestamp=_utc(self._get(at.timestamp, row)),
+            topic=self._get(at.topic, row),
+            partition=self._get(at.partition, row),
+            offset=self._get(at.offset, row),
+            file=self._get(at.file, row),
+            columns=self._columns(row),
+        )
+
+    def spans(self) -> list[Span]:
+        """The offset ranges of this batch, one for each partition of a topic."""
+        at = self._layout
+        if at.topic is None or at.partition is None or at.offset is None or not len(self.batch):
+            return []
+        topic, partition = self.batch.column(at.topic), self.batch.column(at.partition)
+        offset = self.batch.column(at.offset)
+        bounds = pc.min_max(partition).as_py()
+        if bounds["min"] == bounds["max"] and pc.all(pc.equal(topic, topic[0])).as_py():
+            ends = pc.min_max(offset).as_py()
+            if ends["min"] is None:
+                return []
+            return [_span(topic[0].as_py(), bounds["min"], ends)]
+        table = pa.table({"topic": topic, "partition": partition, "offset": offset})
+        ranges = table.group_by(["topic", "partition"]).aggregate(
+            [("offset", "min"), ("offset", "max")]
+        )
+        return [
+            _span(
+                row["topic"], row["partition"], {"min": row["offset_min"], "max": row["offset_max"]}
+            )
+            for row in ranges.to_pylist()
+            if row["offset_min"] is not None
+        ]
+
+    def _get(self, column: int | None, row: int) -> Any:
+        return None if column is None else self.batch.column(column)[row].as_py()
+
+    def _columns(self, row: int) -> str | None:
+        if not self._layout.others:
+            return None
+        values = {name: self._get(column, row) for name, column in self._layout.others}
+        return json.dumps(values, default=_plain, ensure_ascii=False)
+
+
+def _span(topic: str, partition: int, ends: dict[str, int]) -> Span:
+    return Span(topic=topic, partition=partition, first=ends["min"], last=ends["max"])
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+def _headers(value: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((header["key"], header["value"]) for header in value or ())
+
+
+def _utc(value: datetime | None) -> datetime | None:
+    if value is None:
+        return None
+    return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,117 @@
+"""The Spark task that runs a pass: who it is, and whether it may still wait."""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sparkguard.filesystem import exists
+
+_SLICE_SECONDS = 0.5
+_CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
+
+
+class StoppedError(Exception):
+    """The query is being stopped: nothing is delivered from here on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Identity of the running task, and its clock."""
+
+    query_id: str | None = None
+    query_name: str | None = None
+    run_id: str | None = None
+    batch_id: int | None = None
+    stage_id: int = 0
+    partition: int = 0
+    attempt: int = 0
+    task_attempt_id: int = 0
+    stop_marker: str | None = None
+    socket: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def current(cls, stop_marker: str | None = None) -> Task:
+        """The task this worker runs now; identity comes with Spark's task context."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            return cls(stop_marker=stop_marker)
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        query = context.getLocalProperty("sql.streaming.queryId")
+        return cls(
+            query_id=query,
+            query_name=_query_name(context.getLocalProperty("spark.job.description")),
+            run_id=context.getLocalProperty("spark.jobGroup.id") if query else None,
+            batch_id=int(batch) if batch is not None else None,
+            stage_id=context.stageId(),
+            partition=context.partitionId(),
+            attempt=context.attemptNumber(),
+            task_attempt_id=context.taskAttemptId(),
+            stop_marker=stop_marker,
+            socket=_spark_socket(),
+        )
+
+    def now(self) -> float:
+        """Seconds of a clock that only goes forward."""
+        return time.monotonic()
+
+    def date(self) -> datetime:
+        """The time of day, in UTC."""
+        return datetime.now(UTC)
+
+    def wait(self, seconds: float) -> None:
+        """Wait, and look twice a second whether waiting still makes sense.
+
+        Raises:
+            StoppedError: Spark closed the worker's socket, or the stop marker is set.
+        """
+        until = self.now() + seconds
+        while True:
+            self._look()
+            left = until - self.now()
+            if left <= 0:
+                return
+            self._sleep(min(left, _SLICE_SECONDS))
+
+    def _look(self) -> None:
+        if self.stop_marker is not None and exists(self.stop_marker):
+            msg = "The stop marker is set."
+            raise StoppedError(msg)
+
+    def _sleep(self, seconds: float) -> None:
+        if self.socket is None:
+            time.sleep(seconds)
+            return
+        poll = select.poll()
+        poll.register(self.socket, _CLOSED & ~(select.POLLIN | select.POLLOUT))
+        if poll.poll(max(1, int(seconds * 1000))):
+            msg = "Spark closed the worker's socket."
+            raise StoppedError(msg)
+
+
+def _query_name(description: str | None) -> str | None:
+    """A streaming job's description is the query's name, if it has one, then its ids."""
+    first = (description or "").replace("<br/>", "\n").partition("\n")[0]
+    return None if not first or first.startswith("id = ") else first
+
+
+def _spark_socket() -> int | None:
+    """The file descriptor on which Spark talks to this worker.
+
+    PySpark hands it to nobody, so it is found where `pyspark.worker.main` keeps it.
+    """
+    frame = sys._getframe()  # noqa: SLF001 - the only way to the worker's own variables
+    while frame is not None:
+        infile = frame.f_locals.get("infile") if frame.f_code.co_name == "main" else None
+        if infile is not None:
+            try:
+                return int(infile.fileno())
+            except (AttributeError, OSError, ValueError):
+                return None
+        frame = frame.f_back  # type: ignore[assignment]  # the outermost frame's is None
+    return None

@@ -1,0 +1,195 @@
+"""A flow: consecutive record stages, compiled into one Arrow pass over a DataFrame."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparkguard import pickling
+from sparkguard.core.policy import Policy
+from sparkguard.core.shape import Shape
+from sparkguard.core.signature import Signature
+from sparkguard.errors import StageError
+from sparkguard.executor.plan import Plan, Step
+from sparkguard.executor.rows import row_reader
+from sparkguard.frame import Arranger
+from sparkguard.sinks.base import Sink
+from sparkguard.stages.base import Stage
+from sparkguard.stages.types import compatible, shape_of, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from sparkguard.driver.mailbox import Mailbox
+
+RECORD_KINDS = ("deserialize", "map", "flat_map", "filter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What a guard gives its flows.
+
+    Attributes:
+        mailbox: makes the way back for the workers' counts; None where there is none.
+        streams: told the use token of every flow that reads a stream.
+        check: looks at the sinks before a frame is read; raises what makes it impossible.
+    """
+
+    app: str
+    sinks: dict[str, Sink]
+    stop_marker: str
+    mailbox: Callable[[Any], Mailbox | None]
+    streams: Callable[[str], None]
+    check: Callable[[DataFrame, Sequence[str]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Record stages as one function from DataFrame to DataFrame: ``df.transform(flow)``.
+
+    Attributes:
+        shape: the type of what the last stage gives; one column a field.
+    """
+
+    name: str
+    stages: tuple[Stage[Any, Any], ...]
+    carry: tuple[Any, ...]
+    policies: dict[str, Policy] = field(repr=False)
+    shape: Shape = field(repr=False)
+    bound: Bound = field(repr=False)
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The guarded frame; nothing is read until Spark evaluates it.
+
+        Raises:
+            StageError: the frame has not what the first stage reads.
+            ConfigError, SinkError: a sink cannot take this flow's letters.
+        """
+        self.bound.check(frame, self._sinks())
+        reads_value = self.stages[0].kind == "deserialize"
+        arranged = Arranger(frame, self.name, reads_value=reads_value).arrange(self.carry)
+        signature = self.stages[0].signature()
+        plan = Plan(
+            app=self.bound.app,
+            flow=self.name,
+            use=uuid.uuid4().hex,
+            steps=self._steps(),
+            layout=arranged.layout,
+            shape=self.shape,
+            sinks=self.bound.sinks,
+            reader=None if reads_value else row_reader(signature.input),
+            stop_marker=self.bound.stop_marker,
+            zone=frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC",
+        )
+        if frame.isStreaming:
+            self.bound.streams(plan.use)
+        mailbox = self.bound.mailbox(frame.sparkSession)
+        accumulator = None if mailbox is None else mailbox.accumulator
+        schema = spark_type(self.shape)
+        for column in arranged.repeated:
+            if column.name in schema.names:
+                raise StageError(
+                    f"Flow {self.name!r} gives {column.name!r} and is to carry it too."
+                )
+            schema = schema.add(column)
+        return arranged.frame.mapInArrow(
+            functools.partial(_run, pickling.dumps(plan), accumulator), schema
+        )
+
+    def _sinks(self) -> list[str]:
+        return sorted({policy.sink for policy in self.policies.values()})
+
+    def _steps(self) -> tuple[Step, ...]:
+        signatures = [stage.signature() for stage in self.stages]
+        return tuple(
+            Step(
+                name=stage.name,
+                kind=stage.kind,
+                category=stage.category,
+                policy=self.policies[stage.name],
+                function=None if stage.function is None else stage,
+                format=stage.format,
+                accepts_none=_accepts_none(self.stages, signatures, place),
+                gives_none=signatures[place].output_optional,
+                wants_record=signatures[place].wants_record,
+                partial=stage.partial,
+            )
+            for place, stage in enumerate(self.stages)
+        )
+
+
+def output_shape(stages: Sequence[Stage[Any, Any]], name: str) -> Shape:
+    """The type of what a flow gives; checks that its stages fit together.
+
+    Raises:
+        StageError: a stage does not belong into a flow, two have one name, the
+            types of two neighbours do not fit, or Spark has no such output type.
+    """
+    if not stages:
+        raise StageError(f"Flow {name!r} has no stages.")
+    names = [stage.name for stage in stages]
+    for stage in stages:
+        if stage.kind not in RECORD_KINDS:
+            raise StageError(
+                f"a {stage.kind} is no record stage; a flow takes {', '.join(RECORD_KINDS)}.",
+                stage=stage.name,
+            )
+        if names.count(stage.name) > 1:
+            raise StageError(f"flow {name!r} has two stages of this name.", stage=stage.name)
+        if stage.kind == "deserialize" and stage is not stages[0]:
+            raise StageError(
+                "deserialize reads the record's value: it comes first.", stage=stage.name
+            )
+    _fit(stages)
+    makers = [stage for stage in stages if stage.kind != "filter"]
+    if not makers:
+        raise StageError(
+            f"Flow {name!r} only filters; begin it with deserialize, map or flat_map, "
+            "or use DataFrame.filter."
+        )
+    last = makers[-1]
+    return shape_of(last.signature().output, where=f"Stage {last.name!r}")
+
+
+def _fit(stages: Sequence[Stage[Any, Any]]) -> None:
+    given: Any = ...
+    giver = ""
+    for stage in stages:
+        signature = stage.signature()
+        if given is not ... and not compatible(given, signature.input):
+            raise StageError(
+                f"takes {_spelled(signature.input)}, but {giver!r} before it gives "
+                f"{_spelled(given)}.",
+                stage=stage.name,
+            )
+        if stage.kind != "filter":
+            given, giver = signature.output, stage.name
+
+
+def _accepts_none(
+    stages: Sequence[Stage[Any, Any]], signatures: Sequence[Signature], place: int
+) -> bool:
+    """Whether None may be what this stage gets; for deserialize, what it hands on."""
+    if stages[place].kind != "deserialize":
+        return signatures[place].input_optional
+    for stage, signature in zip(stages[place + 1 :], signatures[place + 1 :], strict=True):
+        if not signature.input_optional:
+            return False
+        if stage.kind != "filter":
+            return True
+    return signatures[place].output_optional
+
+
+def _spelled(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) or str(annotation)
+
+
+def _run(work: bytes, accumulator: Any, batches: Iterable[Any]) -> Iterator[Any]:
+    """What Spark calls in the worker, once a task."""
+    from sparkguard.executor.flow_pass import run
+
+    count = None if accumulator is None else lambda entry: accumulator.add([entry])
+    yield from run(pickling.loads(work), count, batches)

@@ -1,0 +1,1 @@
+"""Bytes to objects, one file a format."""

@@ -1,0 +1,45 @@
+"""The contract of a format.
+
+A format is a frozen description; `decoder` is called once in a worker's task
+and gives the function that is called for each value. That function raises for
+a value it cannot read; what it returns is what the next stage gets.
+
+A format may have two more methods. ``check() -> None`` runs on the driver when a flow
+is built, and raises `StageError` for a type that it could never read. ``explain(value,
+error) -> BaseException`` runs for a value that failed, and gives an exception that says
+more; so a decoder can be a function of C, which costs no Python call a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Format(Protocol):
+    """Reads bytes as objects of one type."""
+
+    @property
+    def type(self) -> Any:
+        """The Python type, DDL string or StructType of what the decoder returns."""
+        ...
+
+    def decoder(self) -> Callable[[bytes], Any]:
+        """The function that reads one value; made in the worker, once a task."""
+        ...
+
+
+def explained(format: Format | None, value: Any, error: BaseException) -> BaseException:
+    """The exception of a value that `format` could not read, in the format's own words if any.
+
+    Never raises: where explaining fails, `error` itself comes back.
+    """
+    explain = getattr(format, "explain", None)
+    if explain is None:
+        return error
+    try:
+        told = explain(value, error)
+    except Exception:
+        return error
+    return told if isinstance(told, BaseException) else error

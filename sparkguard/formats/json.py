@@ -1,0 +1,253 @@
+"""JSON values, one document each.
+
+What Spark's `from_json` turns into a quiet NULL is told apart here: see ``docs/json.md``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, overload
+
+import msgspec
+from msgspec import Meta
+
+from sparkguard.core.ddl import parse_ddl, parse_json_type
+from sparkguard.core.shape import Field, Kind, Shape, inside
+from sparkguard.errors import StageError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+T = TypeVar("T")
+Check = Callable[[Any, str], None]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Json(Generic[T]):
+    """Reads one JSON document as an object of a type.
+
+    Attributes:
+        type: a msgspec struct, dataclass, TypedDict or anything that msgspec reads; a
+            pydantic model, which validates; a DDL string or pyspark type, which gives
+            dicts; None gives plain Python objects.
+        strict: also refuse duplicate keys, and bytes that are no UTF-8 in fields that the
+            type does not name. Each document is then read twice: about ten times the cost.
+    """
+
+    type: Any
+    strict: bool
+
+    @overload
+    def __init__(self: Json[T], type: builtins.type[T], *, strict: bool = False) -> None: ...
+    @overload
+    def __init__(self: Json[Any], type: None = None, *, strict: bool = False) -> None: ...
+    @overload
+    def __init__(
+        self: Json[dict[str, Any]], type: str | DataType, *, strict: bool = False
+    ) -> None: ...
+    def __init__(self, type: Any = None, *, strict: bool = False) -> None:
+        object.__setattr__(self, "type", Any if type is None else type)
+        object.__setattr__(self, "strict", strict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Json, strict=self.strict), (self.type,)
+
+    def decoder(self) -> Callable[[bytes], T]:
+        """The function that reads one value: msgspec's or pydantic's own, with no frame around."""
+        declared = _declared(self.type)
+        if declared is not None:
+            decode = _dicts(declared)
+        elif _is_pydantic(self.type):
+            decode = self.type.__pydantic_validator__.validate_json
+        else:
+            decode = msgspec.json.Decoder(self.type, dec_hook=_validated).decode
+        return partial(_read_strictly, decode) if self.strict else decode
+
+    def check(self) -> None:
+        """Refuse a type that no document could be read as.
+
+        Raises:
+            StageError: names the type.
+        """
+        try:
+            self.decoder()
+            known = _declared(self.type) is not None or _is_pydantic(self.type)
+            strange = None if known else _unreadable(msgspec.inspect.type_info(self.type), set())
+        except StageError:
+            raise
+        except Exception as error:
+            msg = f"Json cannot read {self.type!r}: {error}."
+            raise StageError(msg) from error
+        if strange is not None:
+            msg = (
+                f"Json cannot read {strange.__qualname__}: it is no msgspec struct, dataclass, "
+                "TypedDict or pydantic model."
+            )
+            raise StageError(msg)
+
+    def explain(self, value: bytes, error: BaseException) -> BaseException:
+        """Say that an empty value is empty, where the decoder says that it was truncated."""
+        if value is not None and not bytes(value).strip(b" \t\r\n"):
+            return msgspec.DecodeError("The value is empty")
+        return error
+
+
+def _is_pydantic(type: Any) -> bool:
+    return isinstance(type, builtins.type) and hasattr(type, "__pydantic_validator__")
+
+
+def _validated(type: Any, plain: Any) -> Any:
+    """A pydantic model inside a type that msgspec reads."""
+    if _is_pydantic(type):
+        return type.__pydantic_validator__.validate_python(plain)
+    msg = f"{type!r} is no type that JSON can be read as"
+    raise NotImplementedError(msg)
+
+
+def _unreadable(info: Any, seen: set[int]) -> builtins.type | None:
+    """A class in a described type that msgspec knows nothing of."""
+    if id(info) in seen:
+        return None
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return None if _is_pydantic(info.cls) else info.cls
+    for name in getattr(info, "__struct_fields__", ()):
+        part = getattr(info, name)
+        for one in part if isinstance(part, tuple) else (part,):
+            found = _unreadable(one, seen) if isinstance(one, msgspec.Struct) else None
+            if found is not None:
+                return found
+    return None
+
+
+def _read_strictly(decode: Callable[[bytes], T], value: bytes) -> T:
+    text = str(value, "utf-8")
+    if text.strip(" \t\r\n"):  # of an empty one the decoder tells
+        json.loads(text, object_pairs_hook=_unique, parse_int=str, parse_float=str)
+    return decode(value)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > 1 and len(dict.fromkeys(key for key, _ in pairs)) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        msg = f"Object contains the key {twice[:80]!r} more than once"
+        raise msgspec.ValidationError(msg)
+
+
+_INTEGERS: Final = {Kind.BYTE: 8, Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
+_PLAIN: Final[dict[Kind, Any]] = {
+    Kind.BOOLEAN: bool,
+    Kind.FLOAT: float,
+    Kind.DOUBLE: float,
+    Kind.DECIMAL: Decimal,
+    Kind.STRING: str,
+    Kind.BINARY: bytes,
+    Kind.DATE: date,
+    Kind.TIMESTAMP: datetime,
+    Kind.TIMESTAMP_NTZ: Annotated[datetime, Meta(tz=False)],
+    Kind.DURATION: timedelta,
+}
+_KEPT: Final = (bytes, date, datetime, timedelta, Decimal)
+
+
+def _declared(type: Any) -> Shape | None:
+    if isinstance(type, str):
+        return parse_ddl(type)
+    if hasattr(type, "jsonValue"):
+        return parse_json_type((type() if isinstance(type, builtins.type) else type).jsonValue())
+    return None
+
+
+def _dicts(shape: Shape) -> Callable[[bytes], Any]:
+    decode = msgspec.json.Decoder(_decodable(shape)).decode
+    check = _decimals(shape)
+
+    def read(value: bytes) -> Any:
+        made = msgspec.to_builtins(decode(value), builtin_types=_KEPT)
+        if check is not None:
+            check(made, "$")
+        return made
+
+    return read
+
+
+def _decodable(shape: Shape) -> Any:
+    """The type that msgspec reads for a shape; an absent field that may be null is None."""
+    made: Any
+    match shape.kind:
+        case Kind.STRUCT:
+            made = msgspec.defstruct(
+                "Document",
+                [_member(number, field) for number, field in enumerate(shape.fields)],
+                rename={f"f{number}": field.name for number, field in enumerate(shape.fields)},
+                kw_only=True,
+            )
+        case Kind.ARRAY:
+            made = list[_decodable(inside(shape.element))]  # type: ignore[misc]
+        case Kind.MAP:
+            key, element = _decodable(inside(shape.key)), _decodable(inside(shape.element))
+            made = dict[key, element]  # type: ignore[valid-type]
+        case Kind.BYTE | Kind.SHORT | Kind.INT | Kind.LONG:
+            half = 1 << (_INTEGERS[shape.kind] - 1)
+            made = Annotated[int, Meta(ge=-half, le=half - 1)]
+        case _:
+            made = _PLAIN[shape.kind]
+    return made | None if shape.nullable else made
+
+
+def _member(number: int, field: Field) -> Any:
+    declared = (f"f{number}", _decodable(field.shape))
+    return (*declared, None) if field.shape.nullable else declared
+
+
+def _decimals(shape: Shape) -> Check | None:
+    """What checks the decimals in a value of a shape; None where it has none."""
+    match shape.kind:
+        case Kind.DECIMAL:
+            return partial(_check_decimal, shape.precision, shape.scale)
+        case Kind.ARRAY | Kind.MAP:
+            inner = _decimals(inside(shape.element))
+            return None if inner is None else partial(_check_elements, inner)
+        case Kind.STRUCT:
+            checks = [(field.name, _decimals(field.shape)) for field in shape.fields]
+            found = [(name, check) for name, check in checks if check is not None]
+            return partial(_check_fields, found) if found else None
+        case _:
+            return None
+
+
+def _check_fields(checks: list[tuple[str, Check]], value: Any, path: str) -> None:
+    if value is not None:
+        for name, check in checks:
+            check(value[name], f"{path}.{name}")
+
+
+def _check_elements(check: Check, value: Any, path: str) -> None:
+    if value is not None:
+        for one in value.values() if isinstance(value, dict) else value:
+            check(one, f"{path}[...]")
+
+
+def _check_decimal(precision: int, scale: int, value: Decimal | None, path: str) -> None:
+    if value is None or _fits(value, precision, scale):
+        return
+    msg = f"Expected `decimal({precision},{scale})`, got {str(value)[:40]} - at `{path}`"
+    raise msgspec.ValidationError(msg)
+
+
+def _fits(value: Decimal, precision: int, scale: int) -> bool:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):  # NaN or infinite
+        return False
+    whole = len(digits) + exponent
+    # By hand: Decimal.normalize would round to the context's 28 digits.
+    while len(digits) > 1 and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    return not value or (-exponent <= scale and whole <= precision - scale)

@@ -1,0 +1,221 @@
+"""What a frame offers a flow: which columns hold the record, and which are carried."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkguard.errors import StageError
+from sparkguard.events import HEADERS_MISSING, log
+from sparkguard.executor.plan import ORIGIN_COLUMN, Layout
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What may travel with the rows beside named columns: `ORIGIN` or `RECORD`."""
+
+    name: str
+    fields: tuple[str, ...]
+
+
+ORIGIN: Final = Carry("ORIGIN", ("topic", "partition", "offset", "timestamp", "file"))
+"""Carry the record's coordinates, hidden from the user's functions behind the flow."""
+
+RECORD: Final = Carry("RECORD", ("key", "value", "headers", *ORIGIN.fields))
+"""Carry the whole record, hidden; every row then moves its bytes once more."""
+
+_FILE = "_sparkguard_file"
+_KAFKA = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "timestamp": ("timestamp",),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arranged:
+    """A frame as the pass reads it.
+
+    Attributes:
+        frame: the columns that go to the workers.
+        repeated: the fields that the output has behind the flow's own.
+    """
+
+    frame: DataFrame
+    layout: Layout
+    repeated: tuple[StructField, ...]
+
+
+class Arranger:
+    """Looks at one frame for one flow.
+
+    Args:
+        reads_value: the first stage reads the column ``value`` as bytes; otherwise it
+            reads whole rows.
+    """
+
+    def __init__(self, frame: DataFrame, flow: str, *, reads_value: bool) -> None:
+        self._frame = frame
+        self._flow = flow
+        self._reads_value = reads_value
+        self._types = dict(frame.dtypes)
+        self._kafka = is_kafka(frame)
+
+    def arrange(self, carry: Sequence[Any]) -> Arranged:
+        """The frame with everything in its place.
+
+        Raises:
+            StageError: there is no column ``value``, or one that is to be carried.
+        """
+        if self._reads_value:
+            self._check_value()
+        if self._kafka and "headers" not in self._types:
+            log(HEADERS_MISSING, flow=self._flow, hint="set the option includeHeaders to true")
+        columns = {name: self._column(name) for name in self._shown()}
+        file = None if self._kafka else _file_path(self._frame)
+        if file is not None:
+            columns[_FILE] = file.alias(_FILE)
+        carried = {name: f"_carried_{name}" for name in self._names(carry)}
+        for name, alias in carried.items():
+            # A value that is cast for the stages is carried as it was.
+            if name in self._cast():
+                columns[alias] = _quoted(name).alias(alias)
+            else:
+                carried[name] = name
+        selected = self._frame.select(*columns.values())
+        places = {name: place for place, name in enumerate(columns)}
+        known = {name: places[name] for name in self._known()}
+        if file is not None:
+            known["file"] = places[_FILE]
+        origin = _fields(carry, known)
+        layout = Layout(
+            **known,
+            others=tuple((n, places[n]) for n in self._others()),
+            carried=tuple((name, places[alias]) for name, alias in carried.items()),
+            origin=origin,
+            rows=len(self._shown()),
+        )
+        repeated = [_field(self._frame, name) for name in carried]
+        if origin:
+            repeated.append(_hidden(selected, origin))
+        return Arranged(frame=selected, layout=layout, repeated=tuple(repeated))
+
+    def _shown(self) -> list[str]:
+        dropped = {"timestampType"} if self._kafka and self._reads_value else set()
+        return [name for name in self._frame.columns if name not in dropped]
+
+    def _known(self) -> list[str]:
+        wanted: Iterable[str] = _KAFKA if self._kafka else ("value",) if self._reads_value else ()
+        return [name for name in wanted if self._types.get(name) in _KAFKA[name]]
+
+    def _others(self) -> list[str]:
+        return [] if self._kafka else [name for name in self._shown() if name not in self._known()]
+
+    def _cast(self) -> list[str]:
+        if not self._reads_value:
+            return []
+        return [name for name in ("key", "value") if self._types.get(name) == "string"]
+
+    def _column(self, name: str) -> Column:
+        column = _quoted(name)
+        cast = name in self._cast() and name in self._known()
+        return column.cast("binary").alias(name) if cast else column
+
+    def _names(self, carry: Sequence[Any]) -> list[str]:
+        names = [one for one in carry if not isinstance(one, Carry)]
+        for name in names:
+            if name not in self._types:
+                have = ", ".join(self._types)
+                raise StageError(
+                    f"Flow {self._flow!r} is to carry {name!r}, which the frame has not; "
+                    f"it has: {have}."
+                )
+        return names
+
+    def _check_value(self) -> None:
+        kind = self._types.get("value")
+        if kind in _KAFKA["value"]:
+            return
+        if kind is None:
+            have = ", ".join(self._types) or "none"
+            raise StageError(
+                f"Flow {self._flow!r} begins with deserialize, which reads a column 'value', and "
+                f"the frame has none; it has: {have}. Rename the column, or begin with a map."
+            )
+        raise StageError(
+            f"Flow {self._flow!r} begins with deserialize, which reads bytes or text, and the "
+            f"frame's column 'value' is {kind}."
+        )
+
+
+def is_kafka(frame: DataFrame) -> bool:
+    """Whether the frame has the columns of Spark's Kafka source."""
+    types, needed = dict(frame.dtypes), ("value", "topic", "partition", "offset")
+    return all(types.get(name) in _KAFKA[name] for name in needed)
+
+
+def source_topics(frame: DataFrame) -> frozenset[str]:
+    """The Kafka topics that the frame's plan reads by name, where the plan shows them."""
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return frozenset()
+    leaves = plan.queryExecution().analyzed().collectLeaves()
+    topics: set[str] = set()
+    for place in range(leaves.size()):
+        leaf = leaves.apply(place)
+        found = re.search(r"Subscribe\[([^\]]*)\]", leaf.toString())
+        topics.update(_split(found[1] if found else None))
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2":
+            topics.update(_split(leaf.extraOptions().get("subscribe")))
+    return frozenset(topics)
+
+
+def _split(names: str | None) -> set[str]:
+    return {name.strip() for name in names.split(",")} if names else set()
+
+
+def _quoted(name: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.col("`" + name.replace("`", "``") + "`")
+
+
+def _file_path(frame: DataFrame) -> Column | None:
+    """The path of a file source's row; None where the frame is read from none."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as f
+
+    column = f.col("_metadata.file_path")
+    try:
+        _ = frame.select(column).schema
+    except AnalysisException:
+        return None
+    return column
+
+
+def _fields(carry: Sequence[Any], known: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    hidden = [one for one in carry if isinstance(one, Carry)]
+    wanted = RECORD.fields if RECORD in hidden else ORIGIN.fields if hidden else ()
+    return tuple((name, known[name]) for name in wanted if name in known)
+
+
+def _field(frame: DataFrame, name: str) -> StructField:
+    return frame.schema[name]
+
+
+def _hidden(selected: DataFrame, origin: Sequence[tuple[str, int]]) -> StructField:
+    from pyspark.sql.types import StructField, StructType
+
+    kinds = selected.schema.fields
+    fields = [StructField(name, kinds[place].dataType) for name, place in origin]
+    return StructField(ORIGIN_COLUMN, StructType(fields))

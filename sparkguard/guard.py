@@ -1,0 +1,226 @@
+"""The guard: settings in; flows, batch functions and running queries out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from sparkguard import plugins
+from sparkguard.config import resolve
+from sparkguard.config.duration import seconds
+from sparkguard.config.load import load
+from sparkguard.config.model import Settings
+from sparkguard.core.policy import Policy, Retry
+from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.batch import BatchFunction, BatchStage
+from sparkguard.driver.clock import SystemClock
+from sparkguard.driver.listener import find_lost, listen
+from sparkguard.driver.mailbox import Mailbox
+from sparkguard.driver.restarts import Limit, Restarts
+from sparkguard.driver.run import Desk, Run
+from sparkguard.driver.settle import Settler
+from sparkguard.driver.state import State
+from sparkguard.driver.stop import Stop
+from sparkguard.driver.supervisor import Supervisor
+from sparkguard.errors import ConfigError, StageError
+from sparkguard.events import STAGE_UNUSED, log
+from sparkguard.flow import Bound, Flow, output_shape
+from sparkguard.frame import source_topics
+from sparkguard.hookspecs import Members
+from sparkguard.stages.base import Stage
+from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class Guard:
+    """Binds settings to stages.
+
+    Args:
+        settings: what the YAML file says; the built-in defaults without it.
+        members: handlers, sinks, formats and watchers to know; the built-ins and
+            every installed plugin without it.
+
+    Raises:
+        ConfigError: the settings are wrong; says where and what would be right.
+        PluginError: an installed plugin is broken.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, members: Members | None = None) -> None:
+        self.settings = settings or Settings()
+        self.members = members or plugins.load()
+        self.sinks = resolve.sinks(self.settings, self.members)
+        self._state = State.at(self.settings.state.path, self.settings.app)
+        self._accounts = Accounts(self._state)
+        self._settler = Settler(self.settings.app, self._accounts, self.members)
+        self._stop = Stop(self._state)
+        self._flows: dict[str, tuple[str, ...]] = {}
+        self._batch_stages: set[str] = set()
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._checked: set[tuple[str, frozenset[str]]] = set()
+
+    @classmethod
+    def from_yaml(cls, path: str | PathLike[str]) -> Guard:
+        """A guard with the settings of a YAML file.
+
+        Raises:
+            ConfigError: every problem of the file, with line, column and key path.
+        """
+        return cls(load(path))
+
+    @property
+    def ledger(self) -> Ledger:
+        """The account of every record, by flow, stage and batch."""
+        for query_id, batch_id in self._accounts.unbatched():
+            self._settler.settle(query_id, batch_id)
+        return Ledger(self._state, self._accounts.pending)
+
+    def flow(self, *stages: Stage[Any, Any], name: str, carry: Sequence[Any] = ()) -> Flow:
+        """Consecutive record stages as one function from DataFrame to DataFrame.
+
+        Args:
+            name: of the flow, in letters, ledger and metrics; unique in the app.
+            carry: names of input columns that the output repeats; `ORIGIN` or
+                `RECORD` for the record itself, hidden from the user's functions.
+
+        Raises:
+            StageError: the stages do not fit together or have no type that Spark knows.
+            ConfigError: the settings of a stage are wrong.
+        """
+        shape = output_shape(stages, name)
+        names = tuple(stage.name for stage in stages)
+        if self._flows.get(name, names) != names:
+            raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
+        self._flows[name] = names
+        policies = {stage.name: self._policy(stage, name) for stage in stages}
+        self._settler.watch(name, {stage: policy.budget for stage, policy in policies.items()})
+        bound = Bound(
+            app=self.settings.app,
+            sinks=self.sinks,
+            stop_marker=self._state.stop_marker,
+            mailbox=self._mailbox,
+            streams=self._accounts.streams,
+            check=self._check_sinks,
+        )
+        return Flow(
+            name=name,
+            stages=stages,
+            carry=tuple(carry),
+            policies=policies,
+            shape=shape,
+            bound=bound,
+        )
+
+    def foreach_batch(
+        self, stage: Stage[Any, Any] | Callable[[DataFrame, int], None]
+    ) -> BatchFunction:
+        """A batch function for ``writeStream.foreachBatch``: retried, routed, accounted for.
+
+        The function may run more than once with a batch, so its writes should be
+        idempotent by batch id or key.
+
+        Raises:
+            StageError: a generator or coroutine function, which Spark would commit unrun.
+            ConfigError: the settings would skip or dead-letter a whole batch without saying so.
+        """
+        made = stage if isinstance(stage, Stage) else as_foreach_batch(stage)
+        if made.kind != "foreach_batch" or made.function is None:
+            raise StageError(f"a {made.kind} is no foreach_batch stage.", stage=made.name)
+        policy = self._policy(made, None)
+        resolve.check_foreach_batch(made.name, policy)
+        self._batch_stages.add(made.name)
+        bound = BatchStage(
+            app=self.settings.app,
+            name=made.name,
+            category=made.category,
+            policy=policy,
+            function=made.function,
+            sinks=self.sinks,
+        )
+        return BatchFunction(bound, self._settler, self._stop)
+
+    def run(self, *builds: Callable[[], StreamingQuery], grace: float = 60.0) -> None:
+        """Run queries until they end: restart them within their limit, stop them between batches.
+
+        Each `build` starts one query and returns it; it is called again for a
+        restart. SIGTERM and SIGINT, or ``sparkguard stop``, end the run between two
+        batches, and it returns. A second signal does not wait.
+
+        Args:
+            grace: seconds to wait for the running batches when asked to stop; a
+                batch that takes longer is cut off and comes again at the next start.
+
+        Raises:
+            RestartLimitError: a limit is used up; uncaught, the process exits with 75.
+            StageFailedError: a stage failed for a reason that no restart heals.
+        """
+        self._warn_of_unused()
+        desk = Desk(
+            app=self.settings.app,
+            stop=self._stop,
+            clock=SystemClock(),
+            tell=lambda event: plugins.notify(self.members, event),
+            started=self._started,
+            breach=lambda query_id: self._settler.breaches.pop(query_id, None),
+            flows=lambda: dict(self._flows),
+        )
+        runs = [self._run(build, builds, desk) for build in builds]
+        Supervisor(runs, self._stop, desk.clock, grace=grace).run()
+
+    def _run(self, build: Callable[[], StreamingQuery], builds: Sequence[Any], desk: Desk) -> Run:
+        name = getattr(build, "__name__", type(build).__name__)
+        if [getattr(other, "__name__", "") for other in builds].count(name) > 1:
+            name = f"{name}-{list(builds).index(build)}"
+        restarts = Restarts(self._state, name.strip("<>"), limit_of(self.settings), desk.clock)
+        return Run(build, name, restarts, desk)
+
+    def _started(self, query: StreamingQuery) -> None:
+        find_lost(query, self._accounts, Ledger(self._state))
+
+    def _policy(self, stage: Stage[Any, Any], flow: str | None) -> Policy:
+        own = f"{flow}.{stage.name}"
+        name = own if own in self.settings.stages else stage.name
+        return resolve.policy(self.settings, name, stage.category, self.members)
+
+    def _mailbox(self, session: SparkSession) -> Mailbox | None:
+        """The way back for the workers' counts: one for each Spark application."""
+        context = session.sparkContext
+        key = str(context.applicationId)
+        if key not in self._mailboxes:
+            self._mailboxes[key] = Mailbox(context)
+            self._accounts.listen(self._mailboxes[key])
+            listen(session, self._settler)
+        return self._mailboxes[key]
+
+    def _check_sinks(self, frame: DataFrame, names: Sequence[str]) -> None:
+        topics = source_topics(frame)
+        for name in names:
+            sink = self.sinks.get(name)
+            if sink is None:
+                raise ConfigError(
+                    f"No sink is named {name!r}; the settings have: {sorted(self.sinks)}."
+                )
+            if (name, topics) not in self._checked:
+                sink.check(name, topics)
+                self._checked.add((name, topics))
+
+    def _warn_of_unused(self) -> None:
+        used = {stage for stages in self._flows.values() for stage in stages}
+        used |= {f"{flow}.{stage}" for flow, stages in self._flows.items() for stage in stages}
+        for name in set(self.settings.stages) - used - self._batch_stages:
+            log(STAGE_UNUSED, level=logging.WARNING, stage=name, known=sorted(used))
+
+
+def limit_of(settings: Settings) -> Limit:
+    """The restart limit that the settings set."""
+    restart = settings.restart
+    wait = Retry(
+        initial=seconds(restart.backoff.initial),
+        multiplier=restart.backoff.multiplier,
+        maximum=seconds(restart.backoff.max),
+    )
+    return Limit(max_restarts=restart.max_restarts, max_per_hour=restart.max_per_hour, wait=wait)

@@ -1,0 +1,1 @@
+"""Who decides: the handlers that come with sparkguard, one file each."""

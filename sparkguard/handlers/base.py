@@ -1,0 +1,24 @@
+"""The contract of a handler.
+
+A handler is a frozen dataclass with one method, ``decide(failure) -> Outcome``.
+Its fields are the options that users write in YAML (``handler: {type: name, option: …}``);
+pydantic validates them and `sparkguard config schema` prints them. It is shipped
+to the workers as a value, so it holds no clock, counter, lock or connection, and
+its module must be importable there.
+"""
+
+from sparkguard.core.failure import Category, Cause, Failure
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+from sparkguard.core.policy import Handler
+
+__all__ = [
+    "Category",
+    "Cause",
+    "Continue",
+    "DeadLetter",
+    "Fail",
+    "Failure",
+    "Handler",
+    "Outcome",
+    "Restart",
+]

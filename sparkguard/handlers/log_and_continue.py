@@ -1,0 +1,14 @@
+"""log_and_continue: drop the record, count it, go on."""
+
+from dataclasses import dataclass
+
+from sparkguard.handlers.base import Continue, Failure, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class LogAndContinueHandler:
+    """Skips the record: it is lost on purpose, counted and logged at a bounded rate."""
+
+    def decide(self, failure: Failure) -> Outcome:
+        """Always `Continue`."""
+        return Continue()

@@ -1,0 +1,1 @@
+"""Where letters rest: the sinks that come with sparkguard, one file each."""

@@ -1,0 +1,302 @@
+"""The producer behind the kafka sink: one a process, and a writer for each task."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from sparkguard.core.instant import milliseconds
+from sparkguard.core.letter import Letter
+from sparkguard.core.secret import scrub
+from sparkguard.errors import SinkError
+from sparkguard.sinks.base import SinkTask, Writer
+
+if TYPE_CHECKING:
+    from sparkguard.sinks.kafka import KafkaSink
+
+LOGGER: Final = logging.getLogger("sparkguard.sinks.kafka")
+"""Gets what librdkafka logs; unconfigured, it goes to stderr."""
+
+_SLICE_SECONDS: Final = 0.1
+_GRACE_SECONDS: Final = 10.0
+_POINTER_KEY_BYTES: Final = 1024
+
+
+class Form(IntEnum):
+    """How much of a letter is sent; each is tried when the one before was too large."""
+
+    BATCHED = 0
+    ALONE = 1
+    """librdkafka fails a whole batch for one message, so only what fails alone is too large."""
+    NO_TRACE = 2
+    NO_MESSAGE = 3
+    POINTER = 4
+
+
+class Client:
+    """A producer and what its connections last complained about.
+
+    Raises:
+        SinkError: librdkafka refuses the settings.
+    """
+
+    def __init__(self, config: Mapping[str, Any], name: str) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self.dead = False
+        self.troubles: list[str] = []
+        try:
+            self.producer: Any = Producer(listening(config, self.troubles, self._fatal))
+        except KafkaException as error:
+            problem = scrub(f"{error.args[0].str()}.", config)
+            raise SinkError(problem, sink=name, retriable=False) from None
+
+    def _fatal(self) -> None:
+        self.dead = True
+
+
+_CLIENTS: dict[tuple[int, str], Client] = {}
+_CLIENTS_LOCK = threading.Lock()
+
+
+def listening(
+    config: Mapping[str, Any],
+    troubles: list[str],
+    on_fatal: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """A client's settings with its errors collected in `troubles` and its log in `LOGGER`."""
+
+    def listen(error: Any) -> None:
+        troubles.append(error.str())
+        del troubles[:-5]
+        if error.fatal():
+            on_fatal()
+
+    return {**config, "error_cb": listen, "logger": LOGGER}
+
+
+def client(config: Mapping[str, Any], name: str) -> Client:
+    """This process's producer for these settings, made on first use.
+
+    A forked child gets its own: librdkafka's threads do not survive a fork. The parent's entry
+    stays in the child's table, because freeing it there would wait for those threads.
+    """
+    key = os.getpid(), json.dumps(config, sort_keys=True, default=str)
+    with _CLIENTS_LOCK:
+        found = _CLIENTS.get(key)
+        if found is None or found.dead:
+            found = _CLIENTS[key] = Client(config, name)
+        return found
+
+
+class KafkaWriter:
+    """Sends letters at once, and waits for their acknowledgements on `flush`."""
+
+    def __init__(self, sink: KafkaSink, task: SinkTask) -> None:
+        self._sink = sink
+        self._task = task
+        self._config = sink.client
+        self._dialect: Any = sink.dialect
+        self._clients: dict[bool, Client] = {False: client(self._config, task.name)}
+        self._lock = threading.Lock()
+        self._pending: Counter[bool] = Counter()
+        self._too_large: deque[tuple[Letter, Form]] = deque()
+        self._failed: Any = None
+        self._heard = time.monotonic()
+        self._overflow: Writer | None = None
+        self._pointers: list[Letter] = []
+
+    def write(self, letter: Letter) -> None:
+        """Hand a letter to the producer; waits only while its queue is full."""
+        self._send(letter, Form.BATCHED)
+        self._poll(0)
+        self._go_on()
+
+    def flush(self) -> None:
+        """Return when every letter is acknowledged, whole or by its pointer.
+
+        Raises:
+            SinkError: one was not within ``delivery.timeout.ms``, or is too large for the topic.
+        """
+        self._wait()
+        if self._overflow is not None:
+            self._overflow.flush()
+            for pointer in self._pointers:
+                self._send(pointer, Form.POINTER)
+            self._pointers.clear()
+            self._wait()
+
+    def close(self) -> None:
+        """Forget what was not flushed; the producer stays for the process's next task."""
+        self._too_large.clear()
+        self._pointers.clear()
+        if self._overflow is not None:
+            self._overflow.close()
+            self._overflow = None
+
+    # --- sending ----------------------------------------------------------------------------
+
+    def _send(self, letter: Letter, form: Form) -> None:
+        from confluent_kafka import KafkaException
+
+        alone = form is not Form.BATCHED
+        message = self._message(letter, form)
+        message["on_delivery"] = partial(self._reported, letter, form)
+        with self._lock:
+            self._pending[alone] += 1
+            self._heard = time.monotonic()
+        try:
+            self._produce(self._client(alone=alone), message)
+        except KafkaException as error:
+            # Refused before it was queued: so it was judged alone.
+            self._reported(letter, max(form, Form.ALONE), error.args[0], None)
+        except BaseException:
+            with self._lock:
+                self._pending[alone] -= 1
+            raise
+
+    def _produce(self, to: Client, message: dict[str, Any]) -> None:
+        while True:
+            try:
+                to.producer.produce(self._sink.topic, **message)
+            except BufferError:
+                self._poll(_SLICE_SECONDS)
+                self._raise_if_hopeless()
+            else:
+                return
+
+    def _client(self, *, alone: bool) -> Client:
+        if alone not in self._clients:
+            settings = {**self._config, "batch.num.messages": 1, "linger.ms": 0}
+            self._clients[alone] = client(settings, self._task.name)
+        return self._clients[alone]
+
+    def _message(self, letter: Letter, form: Form) -> dict[str, Any]:
+        if form >= Form.NO_TRACE:
+            letter = letter.without("trace")
+        if form >= Form.NO_MESSAGE:
+            letter = letter.without("message")
+        message: dict[str, Any] = {
+            "key": letter.record.key,
+            "value": letter.record.value,
+            "headers": self._dialect.headers(letter),
+        }
+        failed_at = letter.failure.last_failed_at
+        # Kafka takes no time before 1970, and librdkafka takes 0 for now.
+        if failed_at is not None and (at := milliseconds(failed_at)) > 0:
+            message["timestamp"] = at
+        return message
+
+    def _reported(self, letter: Letter, form: Form, error: Any, _message: Any) -> None:
+        alone = form is not Form.BATCHED
+        with self._lock:
+            self._pending[alone] -= 1
+            self._heard = time.monotonic()
+            if error is None:
+                self._clients[alone].troubles.clear()
+            elif _is_too_large(error):
+                self._too_large.append((letter, form))
+            elif self._failed is None:
+                self._failed = error
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        self._go_on()
+        while self._pending.total() or self._too_large:
+            self._poll(_SLICE_SECONDS)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._raise_if_hopeless()
+        while self._too_large:
+            self._shrink(*self._too_large.popleft())
+
+    def _poll(self, seconds: float) -> None:
+        for alone, one in self._clients.items():
+            one.producer.poll(seconds if self._pending[alone] else 0)
+
+    def _raise_if_hopeless(self) -> None:
+        if self._failed is not None:
+            self._raise(self._failed.str(), retriable=not _is_refusal(self._failed))
+        if self._task.cancelled is not None and self._task.cancelled():
+            self._raise("the task is being stopped")
+        if self._pending.total() and time.monotonic() > self._heard + self._patience():
+            self._raise("no answer within the delivery timeout")
+
+    def _patience(self) -> float:
+        timeout = self._config.get("message.timeout.ms", self._config["delivery.timeout.ms"])
+        return int(timeout) / 1000 + _GRACE_SECONDS if int(timeout) else float("inf")
+
+    def _raise(self, reason: str, *, retriable: bool = True) -> None:
+        troubles = [text for one in self._clients.values() for text in one.troubles[-2:]]
+        told = f" ({'; '.join(dict.fromkeys(troubles))})" if troubles else ""
+        problem = f"letters for topic {self._sink.topic!r} were not acknowledged: {reason}{told}."
+        raise SinkError(scrub(problem, self._config), sink=self._task.name, retriable=retriable)
+
+    # --- too large --------------------------------------------------------------------------
+
+    def _shrink(self, letter: Letter, form: Form) -> None:
+        if form is Form.BATCHED:
+            self._send(letter, Form.ALONE)
+        elif form < Form.NO_TRACE and letter.failure.trace:
+            self._send(letter, Form.NO_TRACE)
+        elif form < Form.NO_MESSAGE and letter.failure.message:
+            self._send(letter, Form.NO_MESSAGE)
+        elif form is Form.POINTER or self._sink.overflow is None:
+            raise SinkError(self._too_large_sentence(letter), sink=self._task.name, retriable=False)
+        else:
+            self._overflow_writer(self._sink.overflow).write(letter)
+            self._pointers.append(_pointer(letter, self._sink.overflow))
+
+    def _overflow_writer(self, name: str) -> Writer:
+        if self._overflow is None:
+            self._overflow = self._task.sinks[name].open(replace(self._task, name=name))
+        return self._overflow
+
+    def _too_large_sentence(self, letter: Letter) -> str:
+        record = letter.record
+        if letter.overflow is not None:
+            return f"even the pointer to letter {letter.id} is too large for the topic."
+        headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+        return (
+            f"letter {letter.id} of record {record.coordinates or '(no coordinates)'} is too large "
+            f"for topic {self._sink.topic!r} even without trace and message: key "
+            f"{len(record.key or b'')}, value {len(record.value or b'')}, headers {headers} bytes. "
+            "Raise the topic's max.message.bytes, or name a file sink as 'overflow:'."
+        )
+
+
+def _pointer(letter: Letter, overflow: str) -> Letter:
+    record = letter.record
+    small = record.key is not None and len(record.key) <= _POINTER_KEY_BYTES
+    bare = replace(record, key=record.key if small else None, value=None, headers=(), columns=None)
+    failure = replace(letter.failure, record=bare, trace="", message="")
+    return replace(letter, failure=failure, overflow=overflow)
+
+
+def _is_too_large(error: Any) -> bool:
+    from confluent_kafka import KafkaError
+
+    return error.code() in {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+
+
+def _is_refusal(error: Any) -> bool:
+    """Whether the broker would refuse the same message again."""
+    from confluent_kafka import KafkaError
+
+    return error.code() in {
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }

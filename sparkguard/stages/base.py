@@ -1,0 +1,211 @@
+"""The contract of a stage.
+
+A stage is a description: a name, a kind, a function or a format. Decorators make
+it, a flow binds it to settings. Called directly it behaves as the undecorated
+function, so a unit test needs neither a guard nor Spark.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
+
+from sparkguard.core.failure import Category
+from sparkguard.core.signature import Signature, is_optional, signature_of, unwrapped
+from sparkguard.errors import StageError
+from sparkguard.formats.base import Format
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F")
+
+CATEGORIES: Final[Mapping[str, Category]] = {
+    "deserialize": Category.DESERIALIZATION,
+    "map": Category.PROCESSING,
+    "flat_map": Category.PROCESSING,
+    "filter": Category.PROCESSING,
+    "map_batches": Category.PROCESSING,
+    "stateful": Category.PROCESSING,
+    "foreach_batch": Category.PRODUCTION,
+    "produce": Category.PRODUCTION,
+}
+"""Where a stage of each kind fails."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage(Generic[P, R]):
+    """A named step that may fail.
+
+    Attributes:
+        name: unique in its flow; the key of its settings.
+        kind: one of `CATEGORIES`.
+        function: the user's function; None where a format reads the value.
+        format: of a deserialize stage made from a format.
+        returns: what the function gives, instead of its annotation: a DDL string, a
+            StructType or a type; of a flat_map, what one element is.
+        partial: each element of a flat_map stands for itself.
+    """
+
+    name: str
+    kind: str
+    function: Callable[..., Any] | None = None
+    format: Format | None = None
+    returns: Any = None
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in CATEGORIES:
+            msg = f"{self.kind!r} is no kind of stage; known: {', '.join(CATEGORIES)}."
+            raise StageError(msg, stage=self.name)
+        if self.function is not None:
+            self.__dict__.update(_copied(self.function))
+            self.__dict__["__wrapped__"] = self.function
+            self.__dict__["_namespace"] = _defining_names(self.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.function is not None:
+            return cast("R", self.function(*args, **kwargs))
+        return cast("R", self._decode(*args, **kwargs))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        place = _importable(self)
+        if place is not None:
+            return _look_up, place
+        # Methods of old pickles stay valid when a field is added: fields go by name.
+        return _rebuild, ({f.name: getattr(self, f.name) for f in fields(self)},)
+
+    @property
+    def category(self) -> Category:
+        """Where this stage fails; follows from its kind."""
+        return CATEGORIES[self.kind]
+
+    def signature(self) -> Signature:
+        """What the stage takes and gives; resolved on each call.
+
+        Raises:
+            StageError: the function cannot be a stage of this kind.
+        """
+        try:
+            return self._signature()
+        except StageError as error:
+            raise StageError(error.problem, stage=self.name) from error.__cause__
+
+    def _signature(self) -> Signature:
+        if self.function is None:
+            return self._format_signature()
+        if self.kind == "foreach_batch":
+            return Signature(output=None)
+        namespace = self.__dict__["_namespace"]
+        return signature_of(
+            self.function, kind=self.kind, returns=self.returns, namespace=namespace
+        )
+
+    def _format_signature(self) -> Signature:
+        if self.format is None:
+            msg = "it has neither a function nor a format."
+            raise StageError(msg)
+        check = getattr(self.format, "check", None)
+        if check is not None:
+            check()
+        output = self.format.type if self.returns is None else self.returns
+        optional = output is not Any and is_optional(output)
+        return Signature(input=bytes, output=output, output_optional=optional)
+
+    @functools.cached_property
+    def _decode(self) -> Callable[..., Any]:
+        if self.format is None:
+            msg = "it has neither a function nor a format."
+            raise StageError(msg, stage=self.name)
+        return self.format.decoder()
+
+
+def stage_name(function: Callable[..., Any], name: str | None) -> str:
+    """The name given, else the function's own.
+
+    Raises:
+        StageError: the function has none, like a lambda.
+    """
+    found = name or getattr(function, "__name__", None) or getattr(
+        unwrapped(function), "__name__", ""
+    )
+    if not callable(function):
+        msg = f"a stage needs a function, not {type(function).__name__}."
+        raise StageError(msg, stage=name)
+    if not found or found == "<lambda>":
+        msg = "A lambda has no name: say name=."
+        raise StageError(msg)
+    return str(found)
+
+
+def record_stage(kind: str, function: Callable[..., Any], **options: Any) -> Stage[..., Any]:
+    """A stage of `kind` over `function`, named as `stage_name` says."""
+    name = stage_name(function, options.pop("name", None))
+    return Stage(kind=kind, name=name, function=function, **options)
+
+
+def _copied(function: Callable[..., Any]) -> dict[str, Any]:
+    plain = unwrapped(function)
+    names = ("__module__", "__name__", "__qualname__", "__doc__")
+    found = {name: getattr(function, name, getattr(plain, name, None)) for name in names}
+    if isinstance(function, functools.partial):  # its docstring is that of partial
+        found["__doc__"] = plain.__doc__
+    return found
+
+
+def _defining_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a local function's textual annotations name in the scope that defines it."""
+    code = getattr(unwrapped(function), "__code__", None)
+    if code is None or "<locals>" not in code.co_qualname:
+        return {}
+    frame = sys._getframe(1)
+    while frame is not None:
+        if code in frame.f_code.co_consts:
+            text = " ".join(
+                note for note in unwrapped(function).__annotations__.values() if type(note) is str
+            )
+            return {name: value for name, value in frame.f_locals.items() if name in text}
+        frame = cast("Any", frame.f_back)
+    return {}
+
+
+def _importable(stage: Stage[..., Any]) -> tuple[str, str] | None:
+    module, name = stage.__dict__.get("__module__"), stage.__dict__.get("__qualname__")
+    if not module or not name or module in {"__main__", "__mp_main__"} or "<locals>" in name:
+        return None
+    home = sys.modules.get(module)
+    if home is None or _ships_by_value(module):
+        return None
+    return (module, name) if _walk(home, name) is stage else None
+
+
+def _ships_by_value(module: str) -> bool:
+    """Whether the user told cloudpickle to ship this module's code itself."""
+    cloudpickle = sys.modules.get("cloudpickle")
+    if cloudpickle is None:
+        return False
+    shipped = cloudpickle.list_registry_pickle_by_value()
+    parts = module.split(".")
+    return any(".".join(parts[: end + 1]) in shipped for end in range(len(parts)))
+
+
+def _walk(home: Any, qualname: str) -> Any:
+    for part in qualname.split("."):
+        home = getattr(home, part, None)
+    return home
+
+
+def _look_up(module: str, qualname: str) -> Any:
+    """Import a stage by name (the other end of `Stage.__reduce__`)."""
+    __import__(module)
+    found = _walk(sys.modules[module], qualname)
+    if not isinstance(found, Stage):
+        msg = f"{module}.{qualname} is a stage where the flow was built and none here."
+        raise StageError(msg)
+    return found
+
+
+def _rebuild(state: dict[str, Any]) -> Stage[..., Any]:
+    return Stage(**state)
