@@ -1,18 +1,22 @@
 """What travels to the workers, and how.
 
 Code of an importable module travels by name. Everything else (``__main__``, notebook
-cells, local functions) travels by value, by cloudpickle, with three repairs:
+cells, local functions) travels by value, by cloudpickle, with four repairs:
 
 * A msgspec struct is built again with its fields. Plain cloudpickle makes an empty class
   of it, without a word, and every record would then look like poison.
 * Textual annotations of a class (``from __future__ import annotations``) are resolved
   before it leaves: the names they use exist here, and not in the worker's ``__main__``.
+* Sentinels of dataclasses stay themselves, and what msgspec has cached in a class stays
+  at home.
 * A function that hides behind a decorator of an importable module is found there again;
   by value it would drag the module's globals with it, a lock among them.
 """
+# ruff: noqa: SLF001  cloudpickle has no public way to rebuild a class of another metaclass.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import pickle
 import sys
@@ -22,7 +26,7 @@ from collections.abc import Callable
 from inspect import Parameter, get_annotations, signature
 from typing import Any, Final, cast
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 from cloudpickle import cloudpickle as internals
 
@@ -39,6 +43,12 @@ _CONFIG: Final = (
     "dict",
     "cache_hash",
 )
+# Compared by identity, and pickle makes new ones of them.
+_NAMED: Final[dict[type, str]] = {
+    type(getattr(dataclasses, name)): name
+    for name in ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
+    if hasattr(dataclasses, name)
+}
 _MADE_BY_MSGSPEC: Final = frozenset(
     {
         "__annotate__",
@@ -82,6 +92,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """How `obj` travels, or NotImplemented for pickle's own way."""
         if isinstance(obj, type):
             return self._reduce_class(obj)
+        if type(obj) in _NAMED:
+            return _NAMED[type(obj)]
         if isinstance(obj, types.FunctionType):
             place = _behind_decorator(obj)
             if place is not None:
@@ -92,8 +104,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(cls, msgspec.StructMeta) and not internals._should_pickle_by_reference(cls):
             return _reduce_struct(cls)
         reduced = super().reducer_override(cls)
-        if isinstance(reduced, tuple) and len(reduced) > 2 and "__annotations__" in reduced[2][0]:  # noqa: PLR2004
-            reduced[2][0]["__annotations__"] = _own_annotations(cls)
+        if isinstance(reduced, tuple) and len(reduced) > 2:  # noqa: PLR2004  it goes by value
+            body = reduced[2][0]
+            body.pop("__msgspec_cache__", None)  # left by decoding, and no pickle can hold it
+            if "__annotations__" in body:
+                body["__annotations__"] = _own_annotations(cls)
         return reduced
 
 
@@ -213,7 +228,7 @@ def _make_struct(blueprint: dict[str, Any]) -> Any:
     }
     late = blueprint["post_init"]
     if late is not None:
-        namespace["__post_init__"] = lambda self: late(self)
+        namespace["__post_init__"] = lambda self: late(self)  # noqa: PLW0108  a function binds
     made = types.new_class(
         blueprint["name"],
         blueprint["bases"],

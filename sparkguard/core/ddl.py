@@ -183,9 +183,10 @@ class _Parser:
                 return Shape(kind=Kind.STRUCT, take=Take.ANY, fields=fields)
             case "interval":
                 return self._interval()
-            case _ if name in _NAMES:
+            case _:
+                if name not in _NAMES:
+                    self._fail(f"{word!r} is no type that a stage can give")
                 return self._scalar(_NAMES[name])
-        self._fail(f"{word!r} is no type that a stage can give")
 
     def _scalar(self, kind: Kind) -> Shape:
         numbers = []

@@ -143,13 +143,15 @@ def _by_name(name: str) -> Cause | None:
 
 
 def _by_state(text: str) -> Cause | None:
-    found, passed_on = None, False
+    # An SQLSTATE stands behind its condition's message, and those of the outer ones behind it.
+    found, wanted = None, True
     for match in _STATE.finditer(text):
         if match["condition"]:
-            passed_on = match["condition"] in PASSED_ON
             cause = classify_condition(match["condition"])
+            wanted = cause is None and match["condition"] not in PASSED_ON
         else:
-            cause = None if passed_on else classify_sqlstate(match["state"])
+            cause = classify_sqlstate(match["state"]) if wanted else None
+            wanted = False
         found = cause or found
     return found
 

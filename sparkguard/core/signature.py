@@ -6,15 +6,15 @@ so forward references work.
 
 from __future__ import annotations
 
-import collections.abc as abc
-import functools
 import inspect
 import types
 import typing
+from collections import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
+from sparkguard.core.callables import is_coroutine, is_generator, unwrapped
 from sparkguard.core.record import Record
 from sparkguard.errors import StageError
 
@@ -108,49 +108,6 @@ def is_optional(annotation: Any) -> bool:
     return value is not None and type(annotation).__name__ == "TypeAliasType" and is_optional(value)
 
 
-def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind partials, bound methods, decorators and callable objects."""
-    while True:
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif isinstance(function, types.MethodType | staticmethod | classmethod):
-            function = function.__func__
-        elif hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        elif isinstance(function, types.FunctionType | types.BuiltinFunctionType | type):
-            return function
-        else:
-            called = getattr(type(function), "__call__", None)
-            if not isinstance(called, types.FunctionType):
-                return function
-            function = called
-
-
-def _layers(function: Any) -> list[Any]:
-    layers = [function, unwrapped(function)]
-    while hasattr(function, "__wrapped__") or isinstance(function, functools.partial):
-        partial = isinstance(function, functools.partial)
-        function = function.func if partial else function.__wrapped__
-        layers.append(function)
-    return [*layers, *(getattr(type(layer), "__call__", None) for layer in layers)]
-
-
-def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether calling it only makes a generator, also behind partials and callable objects."""
-    return any(
-        inspect.isgeneratorfunction(layer) or inspect.isasyncgenfunction(layer)
-        for layer in _layers(function)
-    )
-
-
-def is_coroutine(function: Callable[..., Any]) -> bool:
-    """Whether calling it only makes a coroutine, also behind partials and callable objects."""
-    return any(
-        inspect.iscoroutinefunction(layer) or inspect.isasyncgenfunction(layer)
-        for layer in _layers(function)
-    )
-
-
 def _refuse_wrong_kind(function: Callable[..., Any], kind: str) -> None:
     if is_coroutine(function):
         msg = "it is an async function, and nothing would await it; make it a plain function."
@@ -195,7 +152,7 @@ class _Hints:
         made = {}
         if isinstance(function, type):  # a class is a function that gives its instances
             made["return"] = function
-            function = function.__init__
+            function = vars(function).get("__init__", function)
         self._raw = {**getattr(function, "__annotations__", {}), **made}
         self._globals = getattr(function, "__globals__", {})
         self._locals = {**_closure(function), **namespace}

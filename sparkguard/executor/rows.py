@@ -143,10 +143,10 @@ def _is_plain(cls: Any) -> bool:
 def _aliases(cls: Any) -> tuple[tuple[str, str], ...]:
     """Field names and what the type's JSON calls them; a column may bear either."""
     if hasattr(cls, "__struct_encode_fields__"):
-        pairs = zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+        pairs = list(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
     else:
-        fields = getattr(cls, "model_fields", None) or getattr(cls, "__pydantic_fields__", {})
-        pairs = ((name, field.validation_alias) for name, field in fields.items())
+        fields = getattr(cls, "__pydantic_fields__", {})
+        pairs = [(name, field.validation_alias) for name, field in fields.items()]
     return tuple((name, alias) for name, alias in pairs if isinstance(alias, str) and alias != name)
 
 

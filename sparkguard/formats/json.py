@@ -93,7 +93,7 @@ class Json(Generic[T]):
 
     def explain(self, value: bytes, error: BaseException) -> BaseException:
         """Say that an empty value is empty, where the decoder says that it was truncated."""
-        if value is not None and not bytes(value).strip(b" \t\r\n"):
+        if not bytes(value).strip(b" \t\r\n"):
             return msgspec.DecodeError("The value is empty")
         return error
 

@@ -8,13 +8,15 @@ function, so a unit test needs neither a guard nor Spark.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from sparkguard.core.failure import Category
-from sparkguard.core.signature import Signature, is_optional, signature_of, unwrapped
+from sparkguard.core.callables import unwrapped
+from sparkguard.core.signature import Signature, is_optional, signature_of
 from sparkguard.errors import StageError
 from sparkguard.formats.base import Format
 
@@ -66,6 +68,7 @@ class Stage(Generic[P, R]):
             self.__dict__["_namespace"] = _defining_names(self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What the undecorated function gives, or the format's decoder."""
         if self.function is not None:
             return cast("R", self.function(*args, **kwargs))
         return cast("R", self._decode(*args, **kwargs))
@@ -128,8 +131,8 @@ def stage_name(function: Callable[..., Any], name: str | None) -> str:
     Raises:
         StageError: the function has none, like a lambda.
     """
-    found = name or getattr(function, "__name__", None) or getattr(
-        unwrapped(function), "__name__", ""
+    found = (
+        name or getattr(function, "__name__", None) or getattr(unwrapped(function), "__name__", "")
     )
     if not callable(function):
         msg = f"a stage needs a function, not {type(function).__name__}."
@@ -160,14 +163,14 @@ def _defining_names(function: Callable[..., Any]) -> dict[str, Any]:
     code = getattr(unwrapped(function), "__code__", None)
     if code is None or "<locals>" not in code.co_qualname:
         return {}
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         if code in frame.f_code.co_consts:
             text = " ".join(
                 note for note in unwrapped(function).__annotations__.values() if type(note) is str
             )
             return {name: value for name, value in frame.f_locals.items() if name in text}
-        frame = cast("Any", frame.f_back)
+        frame = frame.f_back
     return {}
 
 

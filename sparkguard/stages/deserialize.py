@@ -30,9 +30,7 @@ def deserialize(
 def deserialize(
     *, name: str | None = None, returns: Any = None
 ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
-def deserialize(
-    source: Any = None, /, *, name: str | None = None, returns: Any = None
-) -> Any:
+def deserialize(source: Any = None, /, *, name: str | None = None, returns: Any = None) -> Any:
     """A stage that reads the record's value: from a format, or over a function bytes -> T.
 
     Args:

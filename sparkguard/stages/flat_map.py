@@ -10,7 +10,12 @@ from sparkguard.stages.base import P, R, Stage, record_stage
 
 @overload
 def flat_map(
-    function: Callable[P, R], /, *, name: str | None = None, returns: Any = None, partial: bool = False
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    returns: Any = None,
+    partial: bool = False,
 ) -> Stage[P, R]: ...
 @overload
 def flat_map(

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, overload
 
-from sparkguard.core.signature import is_coroutine, is_generator
+from sparkguard.core.callables import is_coroutine, is_generator
 from sparkguard.errors import StageError
 from sparkguard.stages.base import P, R, Stage, record_stage
 

@@ -9,7 +9,9 @@ from sparkguard.stages.base import P, R, Stage, record_stage
 
 
 @overload
-def map(function: Callable[P, R], /, *, name: str | None = None, returns: Any = None) -> Stage[P, R]: ...
+def map(
+    function: Callable[P, R], /, *, name: str | None = None, returns: Any = None
+) -> Stage[P, R]: ...
 @overload
 def map(
     *, name: str | None = None, returns: Any = None

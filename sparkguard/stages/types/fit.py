@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import types
 import typing
-from typing import Annotated, Any, Final, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+
+from sparkguard.core.shape import Kind
+from sparkguard.stages.types.members import unaliased
+from sparkguard.stages.types.read import shape_of
 
 _TOWER: Final = {(bool, float), (bool, complex), (int, float), (int, complex), (float, complex)}
 """PEP 484: an int is welcome where a float is declared."""
@@ -22,23 +26,20 @@ def compatible(output: Any, input: Any) -> bool:
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    if annotation is None:
-        return [type(None)]
-    if isinstance(annotation, NewType):
-        return _alternatives(annotation.__supertype__)
-    if type(annotation).__name__ == "TypeAliasType":
-        return _alternatives(annotation.__value__)
+    annotation = unaliased(annotation)
+    origin = get_origin(annotation)
+    parts: tuple[Any, ...]
     if isinstance(annotation, TypeVar):
         parts = annotation.__constraints__ or (annotation.__bound__ or Any,)
-        return [one for part in parts for one in _alternatives(part)]
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return [one for part in get_args(annotation) for one in _alternatives(part)]
-    if origin is Literal:
+    elif origin is Annotated:
+        parts = get_args(annotation)[:1]
+    elif origin in (Union, types.UnionType):
+        parts = get_args(annotation)
+    elif origin is Literal:
         return [type(value) for value in get_args(annotation)]
-    return [annotation]
+    else:
+        return [type(None) if annotation is None else annotation]
+    return [one for part in parts for one in _alternatives(part)]
 
 
 def _fits(output: Any, input: Any) -> bool:
@@ -78,8 +79,4 @@ def _class(annotation: Any) -> type | None:
 
 
 def _has_columns(declared: Any) -> bool:
-    from sparkguard.core.shape import Kind
-    from sparkguard.stages.types.read import shape_of
-
     return shape_of(declared).kind is Kind.STRUCT
-

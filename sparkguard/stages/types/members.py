@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NotRequired, Required, TypeVar, get_args, get_origin
+from typing import Any, Final, NewType, NotRequired, Required, TypeVar, get_args, get_origin
 
 from sparkguard.core.shape import Take
 
@@ -112,3 +112,17 @@ def substitute(hint: Any, bound: Mapping[Any, Any]) -> Any:
     if not parameters or isinstance(hint, type):
         return hint
     return hint[tuple(bound.get(one, one) for one in parameters)]
+
+
+def unaliased(annotation: Any) -> Any:
+    """The annotation behind a NewType or a ``type X = …`` alias."""
+    while True:
+        origin = get_origin(annotation)
+        if isinstance(annotation, NewType):
+            annotation = annotation.__supertype__
+        elif type(annotation).__name__ == "TypeAliasType":
+            annotation = annotation.__value__
+        elif type(origin).__name__ == "TypeAliasType":
+            annotation = origin.__value__[get_args(annotation)]
+        else:
+            return annotation

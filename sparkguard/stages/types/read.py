@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-import collections.abc as abc
 import datetime as dt
 import enum
 import types
 import uuid
+from collections import abc
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NewType,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from sparkguard.core.ddl import parse_ddl, parse_json_type
 from sparkguard.core.shape import Field, Kind, Shape, Unwrap
 from sparkguard.errors import StageError
-from sparkguard.stages.types.members import members_of
+from sparkguard.stages.types.members import members_of, unaliased
 
 _SCALARS: Final = (
     # The order matters: bool is an int, and a datetime is a date.
@@ -57,30 +69,23 @@ class _Reader:
     inside: tuple[Any, ...] = ()
 
     def read(self, annotation: Any, path: str) -> Shape:
+        annotation = unaliased(annotation)
         if isinstance(annotation, str):
             return self._declared(annotation, path)
         if hasattr(annotation, "jsonValue"):  # a DataType of pyspark
             return self._data_type(annotation, path)
-        if isinstance(annotation, NewType):
-            return self.read(annotation.__supertype__, path)
-        if type(annotation).__name__ == "TypeAliasType":
-            return self.read(annotation.__value__, path)
-        origin = get_origin(annotation)
-        if type(origin).__name__ == "TypeAliasType":
-            return self.read(origin.__value__[get_args(annotation)], path)
-        if origin is Annotated:
-            return self._annotated(annotation, path)
-        if origin in (Union, types.UnionType):
-            return self._union(annotation, path)
-        if origin is Literal:
-            return self._literal(annotation, path)
         if annotation in _ARRAYS or annotation in _MAPS:
             self._fail(path, annotation, "says not of what; write list[int] or dict[str, int]")
-        if origin in _ARRAYS:
-            return self._array(annotation, path)
-        if origin in _MAPS:
-            return self._map(annotation, path)
-        return self._class(annotation, path)
+        origin = get_origin(annotation)
+        special: Mapping[Any, Callable[[Any, str], Shape]] = {
+            Annotated: self._annotated,
+            Union: self._union,
+            types.UnionType: self._union,
+            Literal: self._literal,
+            **dict.fromkeys(_ARRAYS, self._array),
+            **dict.fromkeys(_MAPS, self._map),
+        }
+        return special.get(origin, self._class)(annotation, path)
 
     def _declared(self, ddl: str, path: str) -> Shape:
         try:
@@ -156,7 +161,7 @@ class _Reader:
         for cls, shape in _SCALARS:
             if isinstance(annotation, type) and issubclass(annotation, cls):
                 return shape
-        self._fail(path, annotation, "is no type that Spark has")
+        return self._fail(path, annotation, "is no type that Spark has")
 
     def _struct(self, annotation: Any, members: Any, path: str, **how: Any) -> Shape:
         if annotation in self.inside:
@@ -215,4 +220,3 @@ def _written(annotation: Any) -> str:
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
-

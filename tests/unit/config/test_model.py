@@ -53,7 +53,7 @@ def test_frozen() -> None:
     """Settings do not change once they are made."""
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
-        settings.app = "other"  # type: ignore[misc]
+        settings.app = "other"
 
 
 @dataclass(frozen=True)

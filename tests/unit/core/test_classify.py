@@ -112,7 +112,7 @@ def test_evaluated_text_is_the_record() -> None:
 
 
 def test_attribute_of_a_module_is_a_bug() -> None:
-    """P10: a misspelt function of a module is a bug, a value without the attribute is the record."""
+    """P10: a misspelt function of a module is a bug, a value without it is the record."""
     assert classify(raised(lambda: json.laods)) is PROGRAMMING  # type: ignore[attr-defined]
     assert classify(raised(lambda: None.amount)) is P  # type: ignore[attr-defined]
     assert classify(AttributeError("x")) is P
@@ -276,7 +276,7 @@ def test_sqlite() -> None:
 
 
 def test_sparkguards_own() -> None:
-    """A letter that cannot be stored met an outage, settings are a bug, a failure keeps its cause."""
+    """An unstored letter is an outage, settings are a bug, a failure keeps its cause."""
     assert classify(SinkError("x", sink="topic")) is T
     assert classify(SinkError("x", sink="topic", retriable=False)) is PROGRAMMING
     assert classify(UnknownNameError("sink", "x", [])) is PROGRAMMING
