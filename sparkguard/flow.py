@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkguard import pickling
+from sparkguard.core.missing import missing_on_worker
 from sparkguard.core.policy import Policy
 from sparkguard.core.shape import Shape
 from sparkguard.core.signature import Signature
@@ -192,4 +193,8 @@ def _run(work: bytes, accumulator: Any, batches: Iterable[Any]) -> Iterator[Any]
     from sparkguard.executor.flow_pass import run
 
     count = None if accumulator is None else lambda entry: accumulator.add([entry])
-    yield from run(pickling.loads(work), count, batches)
+    try:
+        plan = pickling.loads(work)
+    except ImportError as error:
+        raise StageError(missing_on_worker(error)) from error
+    yield from run(plan, count, batches)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import hypothesis
 import pytest
 
 from tests.support import jars, parts
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.kafka import Broker
+
+# The first call into Arrow or msgspec takes longer than any deadline that would mean something.
+hypothesis.settings.register_profile("sparkguard", deadline=None)
+hypothesis.settings.load_profile("sparkguard")
 
 HERE = Path(__file__).parent
 FIXTURE_MARKS = {"spark": "spark", "broker": "kafka", "topic": "kafka"}

@@ -46,9 +46,10 @@ def checked(file: Path, module: str | None) -> Checked:
     except ConfigError as error:
         problems += str(error).splitlines()
     stages = stages_in(module) if module else None
-    for name in settings.stages if stages is None else sorted({*settings.stages, *stages}):
+    # A stage without a name stands for `defaults:`, which may be all that the file has.
+    for name in dict.fromkeys(["", *settings.stages, *(stages or {})]):
         stage = stages.get(name) if stages is not None else None
-        if stages is not None and stage is None:
+        if name and stages is not None and stage is None:
             problems.append(_unused(settings, name, stages, str(module)))
             continue
         problems += _stage_problems(settings, name, stage, members)

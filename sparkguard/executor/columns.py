@@ -9,22 +9,25 @@ as lenient as Python is: a bool is an int, and an int is a float where that is e
 from __future__ import annotations
 
 import datetime as dt
-import math
-import re
-import uuid
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import accumulate, chain
-from typing import Any, Final, Protocol
-from zoneinfo import ZoneInfo
+from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from sparkguard.core.shape import Field, Kind, Shape, Take, Unwrap, inside
+from sparkguard.core.shape import Field, Kind, Shape, Take, inside
+from sparkguard.executor.scalars import (
+    NoneError,
+    arrow_type,
+    not_null,
+    require,
+    scalar,
+    unwrapping,
+)
 
 Part = tuple[str, "Column", Any]
+
 
 class Column(Protocol):
     """Makes one array of a list of values, or raises."""
@@ -50,28 +53,8 @@ def column_of(shape: Shape, zone: dt.tzinfo) -> Column:
             made = ArrayColumn(shape, zone)
         case Kind.MAP:
             made = MapColumn(shape, zone)
-        case kind:
-            made = ScalarColumn(shape, _scalar(shape, kind, zone))
-    return made
-
-
-def zone_of(name: str) -> dt.tzinfo:
-    """The time zone that Spark calls `name`: a region, ``UTC``, ``Z`` or an offset."""
-    offset = re.fullmatch(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?", name)
-    if offset is None:
-        return dt.UTC if name in {"UTC", "Z", "GMT", "UT"} else ZoneInfo(name)
-    sign, hours, minutes, seconds = offset.groups(default="0")
-    ahead = dt.timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds))
-    return dt.timezone(-ahead if sign == "-" else ahead)
-
-
-class NoneError(TypeError):
-    """None where the declared type has none."""
-
-
-def _not_null(made: pa.Array, shape: Shape) -> pa.Array:
-    if made.null_count and not shape.nullable:
-        raise NoneError
+        case _:
+            made = ScalarColumn(shape, scalar(shape, zone))
     return made
 
 
@@ -81,15 +64,15 @@ class ScalarColumn:
     def __init__(self, shape: Shape, make: Callable[[list[Any]], pa.Array]) -> None:
         self.shape = shape
         self._make = make
-        self._unwrap = _unwrapping(shape)
+        self._unwrap = unwrapping(shape)
 
     def encode(self, values: list[Any]) -> pa.Array:
         """The array of the values."""
         if self._unwrap is not None:
             values = self._unwrap(values)
-        return _not_null(self._make(values), self.shape)
+        return not_null(self._make(values), self.shape)
 
-    def parts(self, value: Any) -> Iterator[Part]:  # noqa: ARG002
+    def parts(self, value: Any) -> Iterator[Part]:
         """None: a scalar is all there is."""
         return iter(())
 
@@ -133,13 +116,13 @@ class ArrayColumn:
         """A list array."""
         present, spots = present_of(values, self.shape)
         for cls in set(map(type, present)):
-            _require(issubclass(cls, Sequence | AbstractSet) and not _is_text(cls))
+            require(issubclass(cls, Sequence | AbstractSet) and not _is_text(cls))
         flat = self._element.encode(list(chain.from_iterable(present)))
         return spread(pa.ListArray.from_arrays(_offsets(present), flat, type=self._type), spots)
 
     def parts(self, value: Any) -> Iterator[Part]:
         """The elements."""
-        _require(isinstance(value, Sequence | AbstractSet) and not _is_text(type(value)))
+        require(isinstance(value, Sequence | AbstractSet) and not _is_text(type(value)))
         for index, element in enumerate(value):
             yield f"[{index}]", self._element, element
 
@@ -157,7 +140,7 @@ class MapColumn:
         """A map array."""
         present, spots = present_of(values, self.shape)
         for cls in set(map(type, present)):
-            _require(issubclass(cls, Mapping))
+            require(issubclass(cls, Mapping))
         keys = self._key.encode(list(chain.from_iterable(present)))
         items = self._value.encode([item for one in present for item in one.values()])
         made = pa.MapArray.from_arrays(_offsets(present), keys, items, type=self._type)
@@ -165,7 +148,7 @@ class MapColumn:
 
     def parts(self, value: Any) -> Iterator[Part]:
         """Keys and values."""
-        _require(isinstance(value, Mapping))
+        require(isinstance(value, Mapping))
         for key, item in value.items():
             yield f"[{key!r:.40}].key", self._key, key
             yield f"[{key!r:.40}]", self._value, item
@@ -218,16 +201,10 @@ def _puller(field: Field, take: Take) -> Callable[[list[Any]], list[Any]]:
 def _as_dict(value: Any, names: list[str]) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
-    if hasattr(value, "__fields__") and isinstance(value, tuple):  # a Row of pyspark
-        return dict(zip(value.__fields__, value, strict=True))
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-        return dict(zip(names, value, strict=True))
+        own = getattr(value, "__fields__", names)  # a Row of pyspark has its own
+        return dict(zip(own, value, strict=True))
     return {name: getattr(value, name) for name in names}
-
-
-def _require(fits: bool) -> None:  # noqa: FBT001
-    if not fits:
-        raise TypeError
 
 
 def _is_text(cls: type) -> bool:
@@ -248,6 +225,7 @@ def present_of(values: list[Any], shape: Shape) -> tuple[list[Any], pa.Array | N
 
 
 def spread(made: pa.Array, spots: pa.Array | None) -> pa.Array:
+    """The array of what is not None, with a null for each None again."""
     return made if spots is None else made.take(spots)
 
 

@@ -73,4 +73,5 @@ class Delivery:
             attempt=self._task.attempt,
             task_attempt_id=self._task.task_attempt_id,
             sinks=self._sinks,
+            cancelled=self._task.cancelled,
         )

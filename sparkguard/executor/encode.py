@@ -12,16 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from sparkguard.core.shape import Shape, WrongTypeError, columns_of
-from sparkguard.executor.columns import (
-    Column,
-    NoneError,
-    StructColumn,
-    arrow_type,
-    column_of,
-    present_of,
-    spread,
-    zone_of,
-)
+from sparkguard.executor.columns import Column, StructColumn, column_of, present_of, spread
+from sparkguard.executor.scalars import NoneError, arrow_type, zone_of
 
 __all__ = ["Encoder", "WrongTypeError", "arrow_type"]
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from sparkguard.filesystem import exists
 
 _SLICE_SECONDS = 0.5
-_CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 
 
 class StoppedError(Exception):
@@ -72,26 +71,29 @@ class Task:
         """
         until = self.now() + seconds
         while True:
-            self._look()
-            left = until - self.now()
+            left = max(0.0, until - self.now())
+            if self._closed_within(min(left, _SLICE_SECONDS)):
+                raise StoppedError("Spark closed the worker's socket.")
+            if self._marked():
+                raise StoppedError("The stop marker is set.")
             if left <= 0:
                 return
-            self._sleep(min(left, _SLICE_SECONDS))
 
-    def _look(self) -> None:
-        if self.stop_marker is not None and exists(self.stop_marker):
-            msg = "The stop marker is set."
-            raise StoppedError(msg)
+    def cancelled(self) -> bool:
+        """Whether the query is being stopped, as far as a worker can see."""
+        return self._closed_within(0) or self._marked()
 
-    def _sleep(self, seconds: float) -> None:
+    def _marked(self) -> bool:
+        return self.stop_marker is not None and exists(self.stop_marker)
+
+    def _closed_within(self, seconds: float) -> bool:
+        """Sleep so long, or until Spark closes the worker's socket; whether it did."""
         if self.socket is None:
             time.sleep(seconds)
-            return
+            return False
         poll = select.poll()
-        poll.register(self.socket, _CLOSED & ~(select.POLLIN | select.POLLOUT))
-        if poll.poll(max(1, int(seconds * 1000))):
-            msg = "Spark closed the worker's socket."
-            raise StoppedError(msg)
+        poll.register(self.socket, getattr(select, "POLLRDHUP", 0))
+        return bool(poll.poll(int(seconds * 1000)))
 
 
 def _query_name(description: str | None) -> str | None:

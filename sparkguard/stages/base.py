@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
-from sparkguard.core.failure import Category
 from sparkguard.core.callables import unwrapped
+from sparkguard.core.failure import Category
 from sparkguard.core.signature import Signature, is_optional, signature_of
 from sparkguard.errors import StageError
 from sparkguard.formats.base import Format

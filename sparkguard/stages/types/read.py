@@ -15,7 +15,6 @@ from typing import (
     Any,
     Final,
     Literal,
-    NewType,
     NoReturn,
     TypeVar,
     Union,
