@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from sparkguard.core import classify as classifier  # noqa: E402 - the path comes first
+from docs.generate_settings import settings_page  # noqa: E402 - the path comes first
+from sparkguard.core import classify as classifier  # noqa: E402
 from sparkguard.core import known  # noqa: E402
 from sparkguard.core.failure import Cause  # noqa: E402
 
@@ -165,7 +166,11 @@ def events() -> str:
     )
 
 
-PAGES: dict[str, Callable[[], str]] = {"causes.md": causes, "events.md": events}
+PAGES: dict[str, Callable[[], str]] = {
+    "causes.md": causes,
+    "events.md": events,
+    "settings.md": settings_page,
+}
 
 
 def stale() -> list[str]:

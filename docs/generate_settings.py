@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from sparkguard.config.explain import bare
-from sparkguard.config.model import Model, Settings
+from sparkguard.config.model import Model, Settings, StageSettings
 from sparkguard.config.options import options_of
 from sparkguard.config.resolve import DEFAULT_HANDLERS
 from sparkguard.plugins import load
@@ -89,7 +89,8 @@ def settings_page() -> str:
 
 def _tables(model: type[Model], path: str, seen: set[type]) -> Iterator[str]:
     deeper: list[tuple[str, type[Model]]] = []
-    title = f"`{path}`" if path else "Top level"
+    both = " and `defaults`" if path == "stages.<name>" else ""
+    title = f"`{path}`{both}" if path else "Top level"
     yield f"\n### {title}\n\n"
     if path:
         yield f"{_first(model)}\n\n"
@@ -97,7 +98,7 @@ def _tables(model: type[Model], path: str, seen: set[type]) -> Iterator[str]:
     for name, info in model.model_fields.items():
         inner = _model_in(info.annotation)
         nested = inner is not None and "type" not in inner.model_fields
-        kind = "mapping" if nested or get_origin(info.annotation) is dict else _kind(name, info)
+        kind = "mapping" if nested or get_origin(info.annotation) is dict else _kind(info)
         default = "" if nested else _default(info.get_default(call_default_factory=True))
         yield f"| `{name}` | {kind} | {default} | {info.description} |\n"
         if nested and inner is not None and inner not in seen:
@@ -105,9 +106,7 @@ def _tables(model: type[Model], path: str, seen: set[type]) -> Iterator[str]:
             below = f"{name}.<name>" if get_origin(info.annotation) is dict else name
             deeper.append((f"{path}.{below}" if path else below, inner))
     for below, inner in deeper:
-        if inner.__name__ == "StageSettings":
-            below = "stages.<name>` and `defaults"
-        yield from _tables(inner, below, seen)
+        yield from _tables(inner, "stages.<name>" if inner is StageSettings else below, seen)
 
 
 def _model_in(annotation: Any) -> type[Model] | None:
@@ -117,7 +116,7 @@ def _model_in(annotation: Any) -> type[Model] | None:
     return found if isinstance(found, type) and issubclass(found, Model) else None
 
 
-def _kind(name: str, info: Any) -> str:
+def _kind(info: Any) -> str:
     kind = bare(info.annotation)
     if get_origin(kind) is Literal:
         return ", ".join(f"`{one}`" for one in get_args(kind))
@@ -148,8 +147,6 @@ def _member(name: str, member: type) -> Iterator[str]:
     yield "\n| option | default | |\n| --- | --- | --- |\n"
     for option in options_of(member):
         default = "required" if option.required else _default(option.default)
-        if callable(option.default):
-            default = ""
         yield f"| `{option.name}` | {default} | {texts.get(option.name, '')} |\n"
 
 

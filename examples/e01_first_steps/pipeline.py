@@ -90,7 +90,7 @@ def main() -> None:
         f" + {account.total('dead_lettered')} dead-lettered"
     )
     letters = f"{OUT}/dead-letters/**/*.parquet"
-    print(duckdb.sql(f"select stage, value::varchar as value, message from '{letters}'"))
+    print(duckdb.sql(f"select stage, decode(value) as value, message from '{letters}'"))
 
 
 if __name__ == "__main__":

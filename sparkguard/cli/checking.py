@@ -68,18 +68,20 @@ def stages_in(module: str) -> dict[str, Stage[..., Any]]:
     except (Exception, SystemExit) as error:
         sentence = f"The module {module!r} cannot be imported: {type(error).__name__}: {error}."
         raise ConfigError(sentence) from error
-    return {stage.name: stage for value in vars(imported).values() for stage in _stages(value)}
+    return dict(pair for value in vars(imported).values() for pair in _stages(value))
 
 
-def _stages(value: Any) -> Iterator[Stage[..., Any]]:
+def _stages(value: Any) -> Iterator[tuple[str, Stage[..., Any]]]:
+    """Stages by the names that settings may give them: a flow's by ``flow.stage`` too."""
+    from sparkguard.flow import Flow
     from sparkguard.stages.base import Stage
 
     if isinstance(value, Stage):
-        yield value
-    elif type(value).__module__.startswith("sparkguard."):
-        listed = getattr(value, "stages", None)
-        if isinstance(listed, tuple | list):
-            yield from (one for one in listed if isinstance(one, Stage))
+        yield value.name, value
+    elif isinstance(value, Flow):
+        for stage in value.stages:
+            yield stage.name, stage
+            yield f"{value.name}.{stage.name}", stage
 
 
 def _stage_problems(

@@ -54,7 +54,8 @@ def options_of(member: type) -> list[Option]:
             name=one.name,
             type=hints[one.name],
             required=one.default is one.default_factory is dataclasses.MISSING,
-            default=_default(one),
+            # What a factory makes may differ from call to call: it is nothing to document.
+            default=None if one.default is dataclasses.MISSING else one.default,
         )
         for one in dataclasses.fields(member)
         if one.init and not one.name.startswith("_")
@@ -104,19 +105,8 @@ def made(
             continue
         try:
             values[name] = _value(option, member, given, members)
-        except ValidationError as error:
-            wrong += [
-                places.error(
-                    sentence(one["type"], one["msg"], one.get("ctx", {})),
-                    (*path, name, *one["loc"]),
-                )
-                for one in error.errors(include_url=False)
-            ]
-        except ValueError as error:
-            wrong.append(places.error(str(error), (*path, name)))
-        except _Unknown as error:
-            where = places.where((*path, name))
-            wrong.append(UnknownNameError("dialect", error.name, members.dialects, where=where))
+        except (ValidationError, ValueError, _Unknown) as error:
+            wrong += _wrong(error, (*path, name), places, members)
     if wrong:
         return None, wrong
     try:
@@ -127,6 +117,19 @@ def made(
         return None, [places.error(error.problem, (*path, *inside))]
     except (ValueError, TypeError, ConfigError) as error:
         return None, [places.error(str(error), path)]
+
+
+def _wrong(error: Exception, path: KeyPath, places: Places, members: Members) -> list[ConfigError]:
+    """What is wrong with one option, with its place."""
+    if isinstance(error, _Unknown):
+        where = places.where(path)
+        return [UnknownNameError("dialect", error.name, members.dialects, where=where)]
+    if not isinstance(error, ValidationError):
+        return [places.error(str(error), path)]
+    return [
+        places.error(sentence(one["type"], one["msg"], one.get("ctx", {})), (*path, *one["loc"]))
+        for one in error.errors(include_url=False)
+    ]
 
 
 class _Unknown(Exception):  # noqa: N818  # not an error yet: the caller knows the place
@@ -154,12 +157,6 @@ def _value(option: Option, member: type, given: Any, members: Members) -> Any:
         except (TypeError, ValueError):
             return validator.validate_python(given)
         return validator.validate_json(text, strict=True)
-
-
-def _default(one: dataclasses.Field[Any]) -> Any:
-    if one.default is not dataclasses.MISSING:
-        return one.default
-    return one.default_factory() if one.default_factory is not dataclasses.MISSING else None
 
 
 def _unreadable(member: type, error: Exception) -> PluginError:

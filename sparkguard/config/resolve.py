@@ -36,6 +36,8 @@ DEFAULT_HANDLERS: Final = {
 }
 """Who decides about poison, by category, when nothing is said."""
 
+_WHOLE_BATCH: Final = {"skip": "log_and_continue", "dead_letter": "dead_letter"}
+
 _BY_CAUSE: Final = {"on_transient": "restart", "on_programming": "fail", "on_fatal": "fail"}
 
 _M = TypeVar("_M", bound=Model)
@@ -52,9 +54,12 @@ def policy(settings: Settings, stage_name: str, category: Category, members: Mem
     stage = settings.stages.get(stage_name, StageSettings())
     merged = _merge(settings.defaults, stage)
     layers = _Layers(stage_name, settings.defaults, stage)
+    # Whoever allows a whole batch to leave has said what is to happen with it.
+    asked = _WHOLE_BATCH[merged.whole_batch] if merged.whole_batch else None
+    handler = asked or DEFAULT_HANDLERS[category]
     handlers = {
         name: resolver.handler(getattr(merged, name), default, layers.path(name))
-        for name, default in {"handler": DEFAULT_HANDLERS[category], **_BY_CAUSE}.items()
+        for name, default in {"handler": handler, **_BY_CAUSE}.items()
     }
     by_exception = resolver.by_exception(layers)
     classify = resolver.classify(layers)

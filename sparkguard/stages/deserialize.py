@@ -45,12 +45,12 @@ def deserialize(source: Any = None, /, *, name: str | None = None, returns: Any 
 
     if source is None:
         return decorate
+    if isinstance(source, type) and hasattr(source, "decoder"):
+        msg = f"give an instance of the format: {source.__name__}()."
+        raise StageError(msg, stage=name or "deserialize")
     if isinstance(source, Format):
         if returns is not None:
             msg = "a format says itself what it gives; leave out returns=."
             raise StageError(msg, stage=name or "deserialize")
         return Stage(kind="deserialize", name=name or "deserialize", format=source)
-    if isinstance(source, type) and hasattr(source, "decoder"):
-        msg = f"give an instance of the format: {source.__name__}()."
-        raise StageError(msg, stage=name or "deserialize")
     return decorate(source)

@@ -64,7 +64,9 @@ def odd_ones() -> list[Message]:
         Message(key=b"tombstone", value=None, headers=(("h", b"1"),), partition=0),
         Message(key=None, value=None, partition=1),
         Message(key=b"empty", value=b"", partition=2),
-        Message(key=b"\xc3\x28", value=b"\xff\xfe\xfd", headers=(("\u00e9", b"\x00"),), partition=3),
+        Message(
+            key=b"\xc3\x28", value=b"\xff\xfe\xfd", headers=(("\u00e9", b"\x00"),), partition=3
+        ),
         Message(key=big[:1000], value=b"{" + big, headers=(("big", b"1"),), partition=0),
         Message(key=b"two", value=b'{"id": 1, "amount": 1}{"id": 2, "amount": 2}', partition=1),
         Message(key=b"ok", value=b'{"id": -7, "amount": 1, "note": "' + big + b'"}', partition=2),
@@ -121,6 +123,11 @@ def facts(message: Message) -> tuple[bytes | None, bytes | None, tuple[Any, ...]
     return message.key, message.value, tuple(message.headers)
 
 
+def number(letter: Message, header: str) -> int:
+    """A number among a letter's facts."""
+    return int(letter.header(header) or b"-1")
+
+
 def own_headers(letter: Message) -> tuple[Any, ...]:
     """The record's own headers in a letter of the native dialect."""
     return tuple(h for h in letter.headers if not h[0].startswith("sparkguard."))
@@ -138,13 +145,13 @@ def test_every_record_is_accounted_for(
     guard.run(job(spark, broker, guard, topics, tmp_path / "checkpoint"))
 
     sent = {(m.partition, m.offset): m for m in broker.read_all(topics["in"])}
-    out = [msgspec.json.decode(m.value)["id"] for m in broker.read_all(topics["out"])]
+    out = [msgspec.json.decode(m.value or b"")["id"] for m in broker.read_all(topics["out"])]
     letters = broker.read_all(topics["dead"])
     good = {n for n in range(ORDERS) if n % 1000 not in (1, 2)} | {-7}
     assert sorted(out) == sorted(good)
     places = set()
     for letter in letters:
-        place = (int(letter.header("sparkguard.partition")), int(letter.header("sparkguard.offset")))
+        place = number(letter, "sparkguard.partition"), number(letter, "sparkguard.offset")
         source = sent[place]
         assert letter.header("sparkguard.topic") == topics["in"].encode()
         assert (letter.key, letter.value, own_headers(letter)) == facts(source)

@@ -1,4 +1,4 @@
-"""One thread through all of it: files in, decode, price, filter, files out, dead letters, ledger."""
+"""One thread through all of it: files in, three stages, files out, letters, ledger."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import sparkguard as sg
 
@@ -27,6 +28,7 @@ decode = sg.deserialize(sg.Json(Order), name="decode")
 
 @sg.map
 def price(order: Order) -> Priced:
+    """The business rule."""
     if order.amount < 0:
         raise ValueError(f"negative amount {order.amount}")
     return Priced(order.id, order.amount * 1.2)
@@ -34,10 +36,12 @@ def price(order: Order) -> Priced:
 
 @sg.filter
 def worth_it(priced: Priced) -> bool:
+    """Small orders are filtered."""
     return priced.total >= 12
 
 
 def lines(count: int) -> list[str]:
+    """Orders of which 1 % do not parse, 1 % break the rule and 10 % are small."""
     out = []
     for n in range(count):
         if n % 100 == 7:
@@ -70,7 +74,7 @@ def test_files_to_files(spark: SparkSession, tmp_path: Path) -> None:
 
     frame = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(str(source))
 
-    def build():
+    def build() -> StreamingQuery:
         return (
             frame.transform(flow)
             .writeStream.foreachBatch(guard.foreach_batch(write))
@@ -82,8 +86,9 @@ def test_files_to_files(spark: SparkSession, tmp_path: Path) -> None:
     guard.run(build)
 
     out = spark.read.parquet(str(tmp_path / "out" / "*")).count()
-    letters = duckdb.sql(
-        f"select stage, count(*), count(distinct id) from '{tmp_path}/dead/**/*.parquet' group by 1 order by 1"
+    found = f"'{tmp_path}/dead/**/*.parquet'"
+    letters = duckdb.execute(
+        f"select stage, count(*), count(distinct id) from {found} group by 1 order by 1"
     ).fetchall()
     total = guard.ledger.total("orders")
     assert letters == [("decode", 40, 40), ("price", 40, 40)]
