@@ -43,14 +43,15 @@ class Meter:
         in_workers = self._workers() - workers
         return Cost(wall=wall, cpu=self._driver() - driver + in_workers, workers=in_workers)
 
-    def peak_memory(self, job: Callable[[], object], generation: int) -> int:
+    def peak_memory(self, job: Callable[[], object]) -> int:
         """The largest resident set, in bytes, that a worker reached in a run.
 
-        The run gets workers that have done nothing before; `generation` tells them apart.
+        The job must make its frame itself: a changed environment gives it workers that have
+        done nothing before.
         """
         environment = self._spark.sparkContext.environment
-        environment["SPARKGUARD_BENCHMARK_WORKERS"] = str(generation)
         before = {process.pid for process in self._jvm.children(recursive=True)}
+        environment["SPARKGUARD_BENCHMARK_WORKERS"] = str(max(before, default=0))
         try:
             job()
             new = [p.pid for p in self._jvm.children(recursive=True) if p.pid not in before]

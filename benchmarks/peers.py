@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -97,7 +97,6 @@ def _decode() -> Any:
     return msgspec.json.Decoder(Order).decode
 
 
-@f.udf(f"result struct<{PRICED.replace(' ', ':').replace(',:', ',')}>, error string")
 def tried(value: bytes) -> tuple[Any, str | None]:
     """The row-UDF that people write: what came out, or what went wrong."""
     try:
@@ -109,7 +108,14 @@ def tried(value: bytes) -> tuple[Any, str | None]:
 
 def row_udf(frame: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
     """What is persisted, and the good and the bad rows of it."""
-    both = frame.withColumn("tried", tried("value")).persist()
+    return _split(frame, tried, "id:bigint,customer:string,total:double")
+
+
+def _split(
+    frame: DataFrame, function: Callable[[bytes], object], result: str
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    called = f.udf(function, f"result struct<{result}>, error string")
+    both = frame.withColumn("tried", called("value")).persist()
     good = both.where("tried.error is null").select("tried.result.*")
     bad = both.where("tried.error is not null").select(*COLUMNS, "tried.error")
     return both, good, bad
@@ -132,7 +138,6 @@ def from_json(frame: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
 # --- Kafka --------------------------------------------------------------------------------------
 
 
-@f.udf(f"result struct<key:binary,value:binary>, error string")
 def tried_message(value: bytes) -> tuple[Any, str | None]:
     """The row-UDF with a row for Kafka."""
     try:
@@ -140,6 +145,11 @@ def tried_message(value: bytes) -> tuple[Any, str | None]:
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
     return (made.key, made.value), None
+
+
+def row_udf_messages(frame: DataFrame) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """What is persisted, and the good and the bad rows of it, for Kafka."""
+    return _split(frame, tried_message, "key:binary,value:binary")
 
 
 class KafkaPass:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from inspect import Parameter, get_annotations, signature
 from typing import Any, Final, cast
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import msgspec
 from cloudpickle import cloudpickle as internals
 

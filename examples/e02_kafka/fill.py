@@ -1,4 +1,4 @@
-"""Fills the input topic: 1,000 orders, ten of them unreadable, ten against the rules, ten tombstones.
+"""Fills the input topic: 1,000 orders, of each kind of trouble ten.
 
 KAFKA=localhost:9092 python examples/e02_kafka/fill.py
 """
@@ -39,7 +39,7 @@ def main() -> None:
             made.result(10)
     producer = Producer({"bootstrap.servers": SERVERS, "enable.idempotence": True})
     for number in range(COUNT):
-        headers = [("sent-by", b"fill.py"), ("number", str(number).encode())]
+        headers: dict[str, str | bytes | None] = {"sent-by": "fill.py", "number": str(number)}
         producer.produce(ORDERS, value(number), key=f"k{number}", headers=headers)
     left = producer.flush(30)
     if left:

@@ -49,7 +49,7 @@ def price(order: Order, record: sg.Record) -> Priced:
 
 
 @sg.foreach_batch
-def publish(batch: DataFrame, batch_id: int) -> None:
+def publish(batch: DataFrame, _batch_id: int) -> None:
     """Writes to Kafka, at least once: a batch that is tried again is sent again."""
     (
         # `carry=["key"]` below let the input's key travel along.

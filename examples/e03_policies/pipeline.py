@@ -30,15 +30,15 @@ class Order(msgspec.Struct):
     item: str
 
 
-class OutOfSale(Exception):
+class OutOfSaleError(Exception):
     """Nobody needs to see these again: `by_exception` skips them."""
 
 
-class Suspicious(Exception):
+class SuspiciousError(Exception):
     """Somebody should look at these: `by_exception` dead-letters them."""
 
 
-class PriceServiceBusy(Exception):
+class ServiceBusyError(Exception):
     """Our own client's way to say "come back later": only `classify` can know that."""
 
 
@@ -54,13 +54,15 @@ def price(order: Order) -> Order:
     asked[order.id] += 1
     match order.item:
         case "old":
-            raise OutOfSale(order.id)
+            raise OutOfSaleError(order.id)
         case "gold":
-            raise Suspicious(f"order {order.id} was paid with card=4111111111111111")
+            raise SuspiciousError(f"order {order.id} was paid with card=4111111111111111")
         case "busy" if asked[order.id] < 3:
-            raise PriceServiceBusy("too many requests")
+            raise ServiceBusyError("too many requests")
         case "down":
-            raise PriceServiceBusy("no end in sight")
+            raise ServiceBusyError("no end in sight")
+        case _:
+            pass
     return order
 
 

@@ -69,6 +69,9 @@ def parse_json_type(spec: str | Mapping[str, Any]) -> Shape:
         return parse_ddl(spec)
     match spec.get("type"):
         case "struct":
+            if not spec["fields"]:
+                msg = "A struct type has no fields, and a row has at least one column."
+                raise StageError(msg)
             return Shape(
                 kind=Kind.STRUCT,
                 take=Take.ANY,

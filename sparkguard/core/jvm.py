@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from sparkguard.core.failure import Cause
-from sparkguard.core.fingerprint import type_names
+from sparkguard.core.fingerprint import canonical, type_names
 from sparkguard.core.known import (
+    AWS,
     BY_CLASS,
     CONDITIONS,
     ERRNO,
     JAVA,
+    KAFKA,
     PASSED_ON,
     PHRASES,
     SQLSTATE,
@@ -32,7 +34,11 @@ _LINKS = 32
 _TEXT = 200_000
 _TRACEBACK = "Traceback (most recent call last)"
 _HANDLING = "During handling of the above exception, another exception occurred:"
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (?:\[Errno (\d+)\])?|:?$)", re.MULTILINE)
+_RAISED = re.compile(
+    r"^(?P<name>[A-Za-z_][\w.]*)(?:: (?:\[Errno (?P<errno>\d+)\]|KafkaError\{code=(?P<kafka>\w+)"
+    r"|An error occurred \((?P<aws>\w+)\))?|:?$)",
+    re.MULTILINE,
+)
 _STATE = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]"
     r"|SQLSTATE: (?P<state>[0-9A-Z]{5})\b"
@@ -125,13 +131,17 @@ def _by_traceback(text: str) -> Cause | None:
         return None
     found = None
     for match in _RAISED.finditer(text[start:].rpartition(_HANDLING)[2]):
-        cause = _by_name(match[1])
-        if cause is None and match[2]:
-            cause = ERRNO.get(errno.errorcode.get(int(match[2]), ""))
+        cause = _by_code(match) or _by_name(canonical(match["name"]))
         if cause is not None and cause is not Cause.POISON:
             return cause
         found = found or cause
     return found
+
+
+def _by_code(match: re.Match[str]) -> Cause | None:
+    if match["errno"] and match["name"] == "OSError":
+        return ERRNO.get(errno.errorcode.get(int(match["errno"]), ""))
+    return KAFKA.get(match["kafka"] or "") or AWS.get(match["aws"] or "")
 
 
 def _by_name(name: str) -> Cause | None:

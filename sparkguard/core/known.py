@@ -1,7 +1,8 @@
 """Known: the classifier's table of exceptions, codes and states, as data.
 
 Names are qualified class names, builtins without their module; a name covers its
-subclasses. The page ``docs/causes.md`` is generated from here.
+subclasses. Some subclasses are listed all the same: where only text is left of an
+exception, its name is all there is. The page ``docs/causes.md`` is generated from here.
 
 Three choices run through all of it:
 
@@ -56,6 +57,8 @@ CLASSES: Final[dict[str, _Table]] = {
         TRANSIENT: """
             requests.exceptions.ConnectionError requests.exceptions.Timeout
             requests.exceptions.ChunkedEncodingError requests.exceptions.RetryError
+            requests.exceptions.ConnectTimeout requests.exceptions.ReadTimeout
+            requests.exceptions.ProxyError requests.exceptions.SSLError
             """,
         POISON: """
             requests.exceptions.InvalidURL requests.exceptions.InvalidHeader
@@ -64,14 +67,19 @@ CLASSES: Final[dict[str, _Table]] = {
     },
     "httpx, httpcore": {
         TRANSIENT: """
-            httpx.TransportError httpcore.TimeoutException httpcore.NetworkError
+            httpx.TransportError httpx.ConnectError httpx.ReadError httpx.WriteError
+            httpx.CloseError httpx.ConnectTimeout httpx.ReadTimeout httpx.WriteTimeout
+            httpx.PoolTimeout httpx.RemoteProtocolError httpx.ProxyError
+            httpcore.TimeoutException httpcore.NetworkError
             httpcore.RemoteProtocolError httpcore.ProxyError httpcore.ConnectionNotAvailable
             """,
         POISON: "httpx.InvalidURL httpx.UnsupportedProtocol httpx.LocalProtocolError",
     },
     "urllib3": {
         TRANSIENT: """
-            urllib3.exceptions.TimeoutError urllib3.exceptions.ProtocolError
+            urllib3.exceptions.TimeoutError urllib3.exceptions.MaxRetryError
+            urllib3.exceptions.ReadTimeoutError urllib3.exceptions.NewConnectionError
+            urllib3.exceptions.ProtocolError
             urllib3.exceptions.IncompleteRead urllib3.exceptions.ProxyError
             urllib3.exceptions.SSLError urllib3.exceptions.PoolError
             urllib3.exceptions.ResponseError
@@ -118,6 +126,8 @@ CLASSES: Final[dict[str, _Table]] = {
     "boto3, botocore": {
         # ClientError by its code and status, see the table of codes.
         TRANSIENT: """
+            botocore.exceptions.EndpointConnectionError botocore.exceptions.ConnectTimeoutError
+            botocore.exceptions.ReadTimeoutError botocore.exceptions.ConnectionClosedError
             botocore.exceptions.ConnectionError botocore.exceptions.HTTPClientError
             botocore.exceptions.IncompleteReadError botocore.exceptions.NoCredentialsError
             botocore.exceptions.PartialCredentialsError

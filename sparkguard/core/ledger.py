@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 Counts = dict[str, int]
+Partitions = dict[int, dict[str, "Entry"]]
 
 FACTS = (
     "entered",
@@ -64,6 +65,9 @@ class Entry:
         use: token of the ``df.transform(flow)`` that evaluated it.
         run_id: the query's run; a restart has another.
         stage_id, partition: the Spark stage and its partition.
+        attempt: of the task, unique in its application.
+        part: token of one pass. A task has several where it evaluates several
+            partitions of the flow (``coalesce``).
         spans: source ranges covered, empty for sources without offsets.
         stages: counts by stage name, facts as in `FACTS`.
     """
@@ -75,6 +79,8 @@ class Entry:
     batch_id: int | None = None
     stage_id: int = 0
     partition: int = 0
+    attempt: int = 0
+    part: str = ""
     spans: tuple[Span, ...] = ()
     records_in: int = 0
     records_out: int = 0
@@ -90,6 +96,7 @@ class Account:
     Attributes:
         counts_lost: the batch was committed, but its driver died before the
             account was stored: only `records_in` is known, from the offset log.
+        own: the account of a batch function that met a failure; a batch without one is fine.
     """
 
     flow: str
@@ -101,6 +108,7 @@ class Account:
     stages: dict[str, Counts] = field(default_factory=dict)
     top: tuple[Top, ...] = ()
     counts_lost: bool = False
+    own: bool = False
 
     def total(self, fact: str) -> int:
         """The sum of one fact over the stages."""
@@ -158,10 +166,14 @@ def _by_range(entries: list[Entry]) -> list[Entry]:
 
 
 def _by_run(entries: list[Entry]) -> list[Entry]:
-    tasks: dict[str | None, dict[str, dict[int, dict[int, Entry]]]] = {}
+    tasks: dict[str | None, dict[str, dict[int, Partitions]]] = {}
     for entry in entries:
         stages = tasks.setdefault(entry.run_id, {}).setdefault(entry.use, {})
-        stages.setdefault(entry.stage_id, {})[entry.partition] = entry
+        partitions = stages.setdefault(entry.stage_id, {})
+        parts = partitions.setdefault(entry.partition, {})
+        if any(other.attempt != entry.attempt for other in parts.values()):
+            parts.clear()
+        parts[entry.part] = entry
     runs = [
         [entry for stages in uses.values() for entry in _fullest(stages.values())]
         for uses in tasks.values()
@@ -169,8 +181,10 @@ def _by_run(entries: list[Entry]) -> list[Entry]:
     return max(reversed(runs), key=_records, default=[])
 
 
-def _fullest(groups: Collection[dict[int, Entry]]) -> list[Entry]:
-    return max((list(group.values()) for group in reversed([*groups])), key=_records)
+def _fullest(groups: Collection[Partitions]) -> list[Entry]:
+    newest_first = reversed([*groups])
+    flat = ([one for parts in group.values() for one in parts.values()] for group in newest_first)
+    return max(flat, key=_records)
 
 
 def _records(group: list[Entry]) -> int:

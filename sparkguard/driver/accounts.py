@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
+from urllib.parse import quote
 
 from sparkguard.core import ledger
 from sparkguard.core.ledger import Account, Entry, Top
@@ -19,6 +20,14 @@ _RECENT = 100
 Key = tuple[str | None, int | None]
 
 
+@dataclass(slots=True)
+class _Taken:
+    """The entries of a query's latest settled batch: what comes late is merged with them."""
+
+    batch_id: int | None = None
+    entries: list[Entry] = field(default_factory=list)
+
+
 class Accounts:
     """The ledger's writer, one for a guard."""
 
@@ -26,6 +35,8 @@ class Accounts:
         self._state = state
         self._lock = threading.Lock()
         self._pending: dict[Key, list[Entry]] = defaultdict(list)
+        self._taken: dict[str, _Taken] = defaultdict(_Taken)
+        self._unstored: list[Account] = []
         self._mailboxes: list[Mailbox] = []
         self._streaming: dict[str, str | None] = {}
 
@@ -41,37 +52,78 @@ class Accounts:
         properties; their entries come without a batch and are given to the running one.
         """
         with self._lock:
-            self._streaming[use] = None
+            self._streaming.setdefault(use)
 
-    def take(self, query_id: str | None, batch_id: int | None) -> list[Account]:
-        """The merged accounts of one batch; none if no flow of ours ran in it."""
+    def take(
+        self, query_id: str | None, batch_id: int | None, *, strays: bool = True
+    ) -> list[Account]:
+        """The merged accounts of one batch; none if nothing new of it has come.
+
+        Args:
+            strays: the batch is the running one, so entries without a batch are its own.
+        """
         with self._lock:
             self._collect()
             entries = self._pending.pop((query_id, batch_id), [])
-            entries.extend(self._strays(query_id, batch_id))
-            return ledger.merge(entries)
+            if query_id is None:
+                entries, kept = _split(entries, self._streaming)
+                self._pending[None, None] = kept
+                return ledger.merge(entries)
+            if strays:
+                entries.extend(self._strays(query_id, batch_id))
+            if not entries:
+                return []
+            taken = self._taken[query_id]
+            if taken.batch_id != batch_id:
+                taken.batch_id, taken.entries = batch_id, []
+            taken.entries.extend(entries)
+            return ledger.merge(taken.entries)
 
-    def store(self, accounts: Iterable[Account]) -> None:
-        """Keep accounts in the state; a batch that is settled again overwrites its account."""
+    def store(self, accounts: Iterable[Account], *, keep: bool = False) -> None:
+        """Store accounts in the state; a batch that is settled again overwrites its account.
+
+        Args:
+            keep: the batch is committed already, so an account that the state does not
+                take now is kept for the next call.
+        """
         with self._lock:
-            for account in accounts:
-                self._store(account)
+            waiting = [*self._unstored, *accounts]
+            self._unstored = waiting if keep else self._unstored
+            for account in waiting:
+                self._write(account)
+                self._unstored = [one for one in self._unstored if one is not account]
 
     def unbatched(self) -> list[Key]:
         """What belongs to no micro-batch and can be settled at any time: batch frames' entries."""
         with self._lock:
             self._collect()
-            return [key for key, entries in self._pending.items() if key[1] is None and entries]
+            ours, _ = _split(self._pending.get((None, None), []), self._streaming)
+            return [(None, None)] if ours else []
 
     def pending(self) -> list[Account]:
-        """The accounts of batches that are not settled yet."""
+        """The accounts of batches that are not in the state yet."""
         with self._lock:
             self._collect()
-            return ledger.merge(entry for group in self._pending.values() for entry in group)
+            return self._unstored + ledger.merge(
+                entry for group in self._pending.values() for entry in group
+            )
 
-    def lost(self, flow: str, query_id: str, batches: Iterable[tuple[int, int]]) -> None:
-        """Store committed batches without an account as counts lost, with what they read."""
+    def drop(self, flow: str, query_id: str | None, batch_id: int | None) -> None:
+        """Forget a batch function's own account of a batch: this time nothing failed."""
+        name = _document(Account(flow=flow, query_id=query_id, own=True))
         with self._lock:
+            document = self._state.load(name)
+            if document and document["recent"].pop(str(batch_id), None):
+                self._state.store(name, document)
+
+    def lost(self, flow: str, query_id: str, batches: Iterable[tuple[int, int]]) -> list[Account]:
+        """Store committed batches without an account as counts lost, with what they read.
+
+        Returns those that were stored; a batch whose account has come meanwhile is left alone.
+        """
+        stored = []
+        with self._lock:
+            self._collect()
             for batch_id, records_in in batches:
                 lost = Account(
                     flow=flow,
@@ -80,7 +132,12 @@ class Accounts:
                     records_in=records_in,
                     counts_lost=True,
                 )
-                self._store(lost)
+                document = self._state.load(_document(lost)) or {"recent": {}}
+                if str(batch_id) in document["recent"] or self._pending.get((query_id, batch_id)):
+                    continue
+                self._write(lost)
+                stored.append(lost)
+        return stored
 
     def _collect(self) -> None:
         for mailbox in self._mailboxes:
@@ -89,16 +146,14 @@ class Accounts:
                     self._streaming[entry.use] = entry.query_id
                 self._pending[entry.query_id, entry.batch_id].append(entry)
 
-    def _strays(self, query_id: str | None, batch_id: int | None) -> list[Entry]:
-        if query_id is None:
-            return []
-        strays = self._pending.get((None, None), [])
-        ours = [e for e in strays if self._streaming.get(e.use, "") in (None, query_id)]
-        self._pending[None, None] = [entry for entry in strays if entry not in ours]
-        return [replace(entry, query_id=query_id, batch_id=batch_id) for entry in ours]
+    def _strays(self, query_id: str, batch_id: int | None) -> list[Entry]:
+        ours = {use: query for use, query in self._streaming.items() if query in (None, query_id)}
+        kept, strays = _split(self._pending.get((None, None), []), ours)
+        self._pending[None, None] = kept
+        return [replace(entry, query_id=query_id, batch_id=batch_id) for entry in strays]
 
-    def _store(self, account: Account) -> None:
-        name = f"ledger/{account.flow}.{account.query_id or 'batch'}"
+    def _write(self, account: Account) -> None:
+        name = _document(account)
         document = self._state.load(name) or {"older": None, "recent": {}}
         recent = {int(key): value for key, value in document["recent"].items()}
         batch_id = account.batch_id
@@ -123,25 +178,26 @@ class Ledger:
     def batches(self, flow: str | None = None) -> list[Account]:
         """One account a batch, the newest hundred of each query."""
         accounts = [account for account, single in self._read(flow) if single]
-        return accounts + self._unsettled(flow)
+        return _newest(accounts + self._unsettled(flow))
 
     def totals(self) -> dict[str, Account]:
         """One account a flow, over all of its batches."""
-        everything = [account for account, _ in self._read(None)] + self._unsettled(None)
-        return {account.flow: account for account in ledger.add(everything)}
+        read = self._read(None)
+        single = [account for account, alone in read if alone] + self._unsettled(None)
+        older = [account for account, alone in read if not alone]
+        return {account.flow: account for account in ledger.add(older + _newest(single))}
 
     def total(self, flow: str) -> Account:
         """The account of one flow over all of its batches; empty if it never ran."""
         return self.totals().get(flow, Account(flow=flow))
 
     def _read(self, flow: str | None) -> list[tuple[Account, bool]]:
-        found = []
+        found: list[tuple[Account, bool]] = []
         for name in self._state.names("ledger"):
             document = self._state.load(name) or {"older": None, "recent": {}}
-            parts = [(part, True) for part in document["recent"].values()]
             if document["older"]:
-                parts.insert(0, (document["older"], False))
-            found.extend((load(part), single) for part, single in parts)
+                found.append((load(document["older"]), False))
+            found.extend((load(part), True) for part in document["recent"].values())
         return [(account, single) for account, single in found if flow in (None, account.flow)]
 
     def _unsettled(self, flow: str | None) -> list[Account]:
@@ -155,5 +211,37 @@ def dump(account: Account) -> dict[str, Any]:
 
 
 def load(document: dict[str, Any]) -> Account:
-    """An account from JSON."""
-    return Account(**{**document, "top": tuple(Top(**top) for top in document["top"])})
+    """An account from JSON; facts that this version does not know are left out."""
+    known = {name: document[name] for name in _FIELDS if name in document}
+    return Account(**{**known, "top": tuple(Top(**top) for top in known.get("top", ()))})
+
+
+_FIELDS = tuple(field.name for field in fields(Account))
+
+
+def _document(account: Account) -> str:
+    own = ".own" if account.own else ""
+    return f"ledger/{quote(account.flow, safe='')}.{account.query_id or 'batch'}{own}"
+
+
+def _split(
+    entries: Iterable[Entry], uses: dict[str, str | None]
+) -> tuple[list[Entry], list[Entry]]:
+    """The entries of other uses, and those of these."""
+    others: list[Entry] = []
+    theirs: list[Entry] = []
+    for entry in entries:
+        (theirs if entry.use in uses else others).append(entry)
+    return others, theirs
+
+
+def _newest(accounts: list[Account]) -> list[Account]:
+    """One account a batch: of a stored one and one that waits, the fullest, else the later."""
+    found: dict[object, Account] = {}
+    for index, account in enumerate(accounts):
+        number = index if account.query_id is None else account.batch_id
+        place = (account.flow, account.query_id, account.own, number)
+        known = found.get(place)
+        if known is None or known.records_in <= account.records_in:
+            found[place] = account
+    return list(found.values())

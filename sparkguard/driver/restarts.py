@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
 
 from sparkguard.core.policy import Retry
 from sparkguard.core.retry import backoff
@@ -16,6 +18,7 @@ from sparkguard.driver.clock import Clock
 from sparkguard.driver.state import State
 
 _HOUR = 3600.0
+_WAIT: Final = Retry(initial=1.0, maximum=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +33,11 @@ class Limit:
 
     max_restarts: int = 5
     max_per_hour: int = 20
-    wait: Retry = Retry(initial=1.0, maximum=60.0)
+    wait: Retry = _WAIT
 
 
 class Restarts:
-    """How often one query was restarted; every change is stored before it counts."""
+    """How often one query was restarted; a restart is stored before it happens."""
 
     def __init__(
         self,
@@ -42,16 +45,18 @@ class Restarts:
         name: str,
         limit: Limit,
         clock: Clock,
+        *,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._state = state
-        self._document = f"restarts/{name}"
+        self._document = f"restarts/{quote(name, safe='')}"
         self._limit = limit
         self._clock = clock
         self._draw = draw
         known = state.load(self._document) or {}
         self.since_commit = int(known.get("since_commit", 0))
         self._times = [float(at) for at in known.get("times", ())]
+        self._stale = False
 
     def refusal(self) -> str | None:
         """Why there may be no further restart, or None."""
@@ -69,24 +74,34 @@ class Restarts:
         return None
 
     def next(self) -> float:
-        """Count one restart; the seconds to wait before it."""
-        self.since_commit += 1
-        self._times = [*self._recent(), self._clock.time()]
-        self._store()
+        """Count one restart; the seconds to wait before it.
+
+        Raises:
+            Exception: what the filesystem raised: the restart cannot be counted, so it may
+                not happen.
+        """
+        times = [*self._recent(), self._clock.time()]
+        self._store(self.since_commit + 1, times)
         # Half of the bound at least: a restart is no place for a wait of nothing.
         bound = backoff(self._limit.wait, self.since_commit, lambda: 1.0)
         return bound * (0.5 + self._draw() / 2)
 
     def progressed(self) -> None:
         """A batch was committed: the first bound starts anew."""
-        if self.since_commit:
-            self.since_commit = 0
-            self._store()
+        if not self.since_commit and not self._stale:
+            return
+        self.since_commit = 0
+        try:
+            self._store(0, self._times)
+        except Exception:
+            # A query that works is not stopped for a note about it; the next batch tries again.
+            self._stale = True
 
     def _recent(self) -> list[float]:
-        return [at for at in self._times if self._clock.time() - at < _HOUR]
+        # A clock that was set back must not make the last hour last for ever.
+        now = self._clock.time()
+        return [at for at in self._times if abs(now - at) < _HOUR]
 
-    def _store(self) -> None:
-        self._state.store(
-            self._document, {"since_commit": self.since_commit, "times": self._times}
-        )
+    def _store(self, since_commit: int, times: list[float]) -> None:
+        self._state.store(self._document, {"since_commit": since_commit, "times": times})
+        self.since_commit, self._times, self._stale = since_commit, times, False

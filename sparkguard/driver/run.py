@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from sparkguard.core.watch import (
-    Event,
-    QueryFailed,
-    QueryStarted,
-    QueryStopped,
-    RestartRefused,
-    RestartScheduled,
-)
+from sparkguard.core.watch import Event
 from sparkguard.driver import trouble
 from sparkguard.driver.clock import Clock
+from sparkguard.driver.ending import Ending
+from sparkguard.driver.listener import drain
+from sparkguard.driver.report import Report, message
 from sparkguard.driver.restarts import Restarts
 from sparkguard.driver.stop import Stop
+from sparkguard.driver.trouble import Trouble
 from sparkguard.errors import RestartLimitError, StageFailedError
-from sparkguard.events import (
-    QUERY_FAILED,
-    QUERY_STARTED,
-    QUERY_STOPPED,
-    RESTART_REFUSED,
-    RESTART_SCHEDULED,
-    log,
-)
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +33,8 @@ class Desk:
     Attributes:
         tell: tells the watchers.
         started: told of every query that starts.
-        breach: the budget that a query's last batch exceeded, if it did.
+        breach: the budget that a run of a query was found to exceed, by its run's id.
+        flows: names of the stages by flow.
     """
 
     app: str
@@ -53,7 +47,12 @@ class Desk:
 
 
 class Run:
-    """One `build` and its query."""
+    """One `build` and its query.
+
+    Attributes:
+        done: it will not be started again.
+        error: what ended it for good while it was asked to stop.
+    """
 
     def __init__(
         self, build: Callable[[], StreamingQuery], name: str, restarts: Restarts, desk: Desk
@@ -62,16 +61,22 @@ class Run:
         self._name = name
         self._restarts = restarts
         self._desk = desk
+        self._report = Report(app=desk.app, query=name, tell=desk.tell)
         self._query: Any = None
+        self._id: str | None = None
+        self._run_id = ""
         self._start_at = 0.0
         self._starts = 0
-        self._batch_before: int | None = None
+        self._batch: int | None = None
+        self._asked_to_end = False
+        self._ending: Ending | None = None
         self.done = False
+        self.error: BaseException | None = None
 
     @property
     def active(self) -> bool:
-        """Whether its query runs now."""
-        return self._query is not None and bool(self._query.isActive)
+        """Whether it has a query that was not seen to end."""
+        return self._query is not None
 
     def step(self) -> None:
         """Look once: start what is due, note progress, meet an end.
@@ -80,173 +85,200 @@ class Run:
             RestartLimitError, StageFailedError, Exception: the query is down for good.
         """
         if self._query is None:
-            if self._desk.clock.time() >= self._start_at:
+            if self._desk.clock.monotonic() >= self._start_at:
                 self._start()
             return
+        try:
+            active = bool(self._query.isActive)
+        except Exception as error:
+            self._lost(error)
+        # In this order: what was committed before the end counts.
         self._note_progress()
-        if not self._query.isActive:
+        if not active:
             self._ended()
 
     def end(self, *, force: bool) -> bool:
-        """Stop the query if no batch of it runs, or at once; whether it is stopped."""
-        query = self._query
-        if query.isActive:
-            between = self._desk.stop.holds(str(query.id)) or not query.status["isTriggerActive"]
-            if not between and not force:
-                return False
+        """Stop the query if no batch of it runs, or at once; whether it has ended."""
+        if self._ending is None:
+            self._begin_ending(force=force)
+        if self._ending is not None and self._ending.over:
             self._note_progress()
-            query.stop()
-        log(QUERY_STOPPED, query=self._name, batch_id=self._batch(), forced=force or None)
-        self._desk.tell(
-            QueryStopped(
-                app=self._desk.app,
-                query_name=self._name,
-                query_id=str(query.id),
-                batch_id=self._batch(),
-            )
-        )
-        self._query = None
-        self.done = True
-        return True
+            drain(self._query)
+            self._close(self._ending.problem)
+        return self._query is None
+
+    def abandon(self) -> None:
+        """Wait no longer for a query that does not stop; the end of the process ends it."""
+        self._close("it did not stop in time; its batch comes again")
 
     def _start(self) -> None:
         try:
-            self._query = self._build()
+            query: Any = self._build()
         except Exception as error:
-            self._failed(error, None)
+            self._meet(trouble.read(error))
             return
-        if not hasattr(self._query, "isActive"):
-            kind = type(self._query).__name__
+        # Of the class: the query's own answer could be an exception of a dead JVM.
+        if not hasattr(type(query), "isActive"):
+            self.done = True
+            kind = type(query).__name__
             msg = f"The build {self._name!r} returned {kind}; it must return the started query."
             raise TypeError(msg)
+        self._query, self._batch = query, None
         self._starts += 1
-        self._batch_before = None
-        self._desk.started(self._query)
-        log(QUERY_STARTED, query=self._name, query_id=str(self._query.id), starts=self._starts)
-        self._desk.tell(
-            QueryStarted(
-                app=self._desk.app,
-                query_name=self._name,
-                query_id=str(self._query.id),
-                run_id=str(self._query.runId),
-                starts=self._starts,
-                flows=self._desk.flows(),
-            )
-        )
+        try:
+            self._id, self._run_id = str(query.id), str(query.runId)
+            self._desk.stop.follow(query)
+            self._desk.started(query)
+        except Exception as error:
+            self._query = None
+            Ending(query, cut=True).wait(_PATIENCE)
+            self._meet(trouble.read(error))
+            return
+        self._report.started(query, self._starts, self._desk.flows())
 
-    def _note_progress(self) -> None:
-        """A batch that ended since the last look clears the restarts (Spark reports it after the commit)."""
-        batch = self._batch()
-        if batch is not None and batch != self._batch_before:
-            self._batch_before = batch
-            self._restarts.progressed()
+    def _note_progress(self) -> bool:
+        """A batch that was committed since the last look clears the first bound of the restarts."""
+        batch = self._last_batch()
+        if batch is None or batch == self._batch:
+            return False
+        self._batch = batch
+        self._restarts.progressed()
+        return True
 
-    def _batch(self) -> int | None:
-        progress = self._query.lastProgress
-        return None if progress is None else int(progress["batchId"])
+    def _last_batch(self) -> int | None:
+        """The last batch that this run of the query has reported, which Spark does after the commit."""
+        try:
+            progress = self._query.lastProgress
+            if progress is None or str(progress["runId"]) != self._run_id:
+                return None
+            return int(progress["batchId"])
+        except Exception:
+            # Progress is a comfort; whether the query lives is asked separately.
+            return None
 
     def _ended(self) -> None:
         query, self._query = self._query, None
-        error = self._desk.breach(str(query.id)) or _exception(query)
-        if error is None or self._desk.stop.requested:
+        drain(query)
+        error = self._desk.breach(self._run_id) or _exception(query)
+        if error is None:
             self.done = True
-            return
-        self._failed(error, query)
+        else:
+            self._meet(trouble.read(error))
 
-    def _failed(self, error: BaseException, query: Any) -> None:
-        met = trouble.read(error)
-        facts = met.decided.facts if met.decided else {}
-        query_id = None if query is None else str(query.id)
-        message = met.decided.sentence if met.decided else trouble.text_of(error)[:500]
-        stage = str(facts.get("stage") or "")
-        at = coordinates(facts)
-        kind = str(facts.get("exception_type") or type(error).__name__)
-        log(
-            QUERY_FAILED,
-            query=self._name,
-            cause=met.cause.value,
-            stage=stage or None,
-            at=at or None,
-            exception=kind,
-        )
-        self._desk.tell(
-            QueryFailed(
-                app=self._desk.app,
-                query_name=self._name,
-                query_id=query_id,
-                cause=met.cause.value,
-                stage=stage,
-                coordinates=at,
-                exception_type=kind,
-                message=message,
-            )
-        )
-        refusal = self._restarts.refusal()
-        if met.restartable and refusal is None:
-            self._schedule(met, query_id, message)
-            return
-        self.done = True
-        self._refuse(met, query_id, refusal if met.restartable else None, message)
+    def _meet(self, met: Trouble) -> None:
+        """A query failed or did not start: what now?"""
+        if met.stopped:
+            # A worker has seen the stop marker before the supervisor did.
+            self._desk.stop.request("the stop marker")
+        else:
+            self._report.failed(self._id, met)
+        if self._desk.stop.requested:
+            self.done = True
+            healed = met.stopped or met.restartable
+            self.error = None if healed else _final(met)
+        elif not met.restartable:
+            self._refuse(met, f"no restart heals a {met.cause} cause")
+            raise _final(met)
+        else:
+            self._restart(met)
 
-    def _schedule(self, met: trouble.Trouble, query_id: str | None, message: str) -> None:
-        wait = self._restarts.next()
-        self._start_at = self._desk.clock.time() + wait
-        log(
-            RESTART_SCHEDULED,
-            query=self._name,
-            restarts=self._restarts.since_commit,
-            wait_seconds=round(wait, 3),
-            cause=met.cause.value,
-        )
-        self._desk.tell(
-            RestartScheduled(
-                app=self._desk.app,
-                query_name=self._name,
-                query_id=query_id,
-                restarts=self._restarts.since_commit,
-                wait_seconds=wait,
-                cause=met.cause.value,
-                message=message,
-            )
-        )
-
-    def _refuse(
-        self, met: trouble.Trouble, query_id: str | None, refusal: str | None, message: str
-    ) -> None:
-        reason = refusal or f"no restart heals a {met.cause} cause"
-        restarts = self._restarts.since_commit
-        log(RESTART_REFUSED, query=self._name, restarts=restarts, cause=met.cause.value)
-        self._desk.tell(
-            RestartRefused(
-                app=self._desk.app,
-                query_name=self._name,
-                query_id=query_id,
-                restarts=restarts,
-                cause=met.cause.value,
-                reason=reason,
-            )
-        )
-        cause = met.decided or met.error
+    def _restart(self, met: Trouble) -> None:
+        refusal, wait = self._restarts.refusal(), 0.0
         if refusal is None:
-            raise cause
-        sentence = f"Query {self._name!r} stays down: {refusal}. The last cause: {message}"
+            try:
+                wait = self._restarts.next()
+            except Exception as error:
+                refusal = (
+                    f"its restart cannot be counted, the state raised "
+                    f"{type(error).__name__}: {error}"
+                )
+        if refusal is None:
+            self._start_at = self._desk.clock.monotonic() + wait
+            self._report.scheduled(self._id, met, self._restarts.since_commit, wait)
+            return
+        self._refuse(met, refusal)
+        sentence = f"Query {self._name!r} stays down: {refusal}. The last cause: {message(met)}"
         # SystemExit prints nothing by itself, and this is the last thing a person reads.
         sys.stderr.write(sentence + "\n")
-        raise RestartLimitError(sentence) from cause
+        raise RestartLimitError(sentence) from _final(met)
+
+    def _refuse(self, met: Trouble, reason: str) -> None:
+        self.done = True
+        self._report.refused(self._id, met, self._restarts.since_commit, reason)
+
+    def _lost(self, error: Exception) -> NoReturn:
+        self._query, met = None, trouble.read(error)
+        self._report.failed(self._id, met)
+        self._refuse(met, "Spark does not answer, and only a new process heals that")
+        error.add_note(f"Spark does not answer for the query {self._name!r}: its JVM is gone.")
+        raise error
+
+    def _begin_ending(self, *, force: bool) -> None:
+        """Call `stop` if it may be called now."""
+        # What is committed from here on was committed after the stop was asked for.
+        committed = self._note_progress() and self._asked_to_end
+        self._asked_to_end = True
+        try:
+            if not self._query.isActive:
+                self._ended()
+                self._report.stopped(self._id, self._batch, None)
+                return
+            between = committed or self._rests()
+        except Exception as error:
+            self._close(f"Spark does not answer: {type(error).__name__}")
+            return
+        if between or force:
+            self._ending = Ending(self._query, cut=not between)
+
+    def _rests(self) -> bool:
+        """Whether no batch runs now, or one waits at its entry.
+
+        A query without a guarded batch function may begin its next batch at this very
+        moment. If it is so busy that it is never seen to rest, the moment after a commit
+        is the best there is: the batch cut off then has just begun.
+        """
+        held = self._desk.stop.holds(str(self._id))
+        return held or not self._query.status["isTriggerActive"]
+
+    def _close(self, problem: str | None) -> None:
+        self._query, self._ending, self.done = None, None, True
+        self._report.stopped(self._id, self._batch, problem)
 
 
-def coordinates(facts: Mapping[str, Any]) -> str:
-    """Where the record of a failed stage lies, from the facts that its error carries."""
-    if facts.get("topic") is not None:
-        return f"{facts['topic']}[{facts.get('partition')}]@{facts.get('offset')}"
-    return str(facts.get("file") or "")
+def _final(met: Trouble) -> BaseException:
+    """What is raised for a failure that is final: the stage's, where it was a stage's."""
+    if met.decided is None or met.decided is met.error:
+        return met.error
+    met.decided.__cause__ = met.error
+    return met.decided
 
 
 def _exception(query: Any) -> BaseException | None:
     """Why a query ended; None for a normal end. `awaitTermination` has the live chain."""
     try:
-        query.awaitTermination()
+        # Not for ever: one that was stopped from outside may hang in its last batch.
+        query.awaitTermination(_PATIENCE)
     except Exception as error:
         return error
     found: BaseException | None = query.exception()
     return found
+
+
+def names(builds: Sequence[Callable[[], Any]]) -> list[str]:
+    """A name for each build: its function's, numbered where several have the same.
+
+    The restart limit is kept under it, so it should stay the same from process to process.
+    """
+    own = [_name(build) for build in builds]
+    shared, seen = Counter(own), Counter[str]()
+    found = []
+    for name in own:
+        seen[name] += 1
+        found.append(f"{name}-{seen[name]}" if shared[name] > 1 else name)
+    return found
+
+
+def _name(build: Callable[[], Any]) -> str:
+    if isinstance(build, functools.partial):
+        return _name(build.func)
+    return str(getattr(build, "__name__", type(build).__name__)).strip("<>")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 
 from sparkguard.core.budget import Window
 from sparkguard.core.failure import Failure
-from sparkguard.core.ledger import FACTS, Account
+from sparkguard.core.ledger import FACTS, Account, Counts
 from sparkguard.core.policy import Budget
 from sparkguard.core.watch import BatchFinished
 from sparkguard.driver.accounts import Accounts
@@ -18,16 +20,32 @@ from sparkguard.plugins import notify
 
 _SHOWN = 3
 
+_Key = tuple[str | None, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A stage's window around its latest batch: a replay starts from `before` again."""
+
+    batch_id: int | None
+    before: Window
+    after: Window
+
 
 class Settler:
-    """Ends every batch of a guard's queries, whoever drives it."""
+    """Ends every batch of a guard's queries, whoever drives it.
+
+    Attributes:
+        breaches: budgets found exceeded after the commit, by run of the query.
+    """
 
     def __init__(self, app: str, accounts: Accounts, members: Members) -> None:
         self._app = app
         self._accounts = accounts
         self._members = members
         self._budgets: dict[tuple[str, str], Budget] = {}
-        self._windows: dict[tuple[str | None, str, str], Window] = {}
+        self._windows: dict[_Key, _Judged] = {}
+        self._driven: set[str] = set()
         self._lock = threading.Lock()
         self.breaches: dict[str, StageFailedError] = {}
 
@@ -38,47 +56,96 @@ class Settler:
                 self._budgets[flow, stage] = budget
 
     def settle(
-        self, query_id: str | None, batch_id: int | None, query_name: str | None = None
+        self,
+        query_id: str | None,
+        batch_id: int | None,
+        query_name: str | None = None,
+        *,
+        committed: bool = False,
     ) -> None:
         """End a batch; called before the commit where a batch function drives it.
 
+        Args:
+            committed: Spark has committed the batch, so it is stored whatever its budget says.
+
         Raises:
-            StageFailedError: a stage is over its budget; the batch must not be committed.
+            StageFailedError: a stage is over its budget; if the batch is not committed, it
+                must not be.
         """
-        accounts = self._accounts.take(query_id, batch_id)
-        for account in accounts:
-            self._judge(account)
-        self._accounts.store(accounts)
+        if query_id is not None and not committed:
+            self._driven.add(query_id)
+        # After the commit the next batch may run already, and what has no batch is its own.
+        strays = not committed or query_id not in self._driven
+        accounts = self._accounts.take(query_id, batch_id, strays=strays)
+        breach = self._judge(accounts, query_id)
+        final = committed or batch_id is None
+        if breach is not None and not final:
+            raise breach
+        self._accounts.store(accounts, keep=final)
         for account in accounts:
             self._tell(account, query_name)
+        if breach is not None and batch_id is not None:
+            raise breach
 
     def left(self, failure: Failure, fact: str, rows: int) -> None:
         """Account for a batch whose rows all left at its batch function."""
-        counts = {**dict.fromkeys(FACTS, 0), "entered": rows, fact: rows, "failed_attempts": 1}
+        self._own(failure.stage, failure, {"entered": rows, fact: rows}, failure.attempts)
+
+    def passed(self, failure: Failure) -> None:
+        """Account for a batch that got through in the end, after the tries that `failure` counts."""
+        self._own(failure.stage, failure, {}, failure.attempts)
+
+    def clean(self, stage: str, query_id: str | None, batch_id: int) -> None:
+        """Take back what an earlier run of this batch had to say: now nothing failed in it."""
+        self._accounts.drop(stage, query_id, batch_id)
+
+    def _own(self, stage: str, failure: Failure, facts: Counts, attempts: int) -> None:
+        tries = {"failed_attempts": attempts, "retries": attempts - (1 if facts else 0)}
         account = Account(
-            flow=failure.stage,
+            flow=stage,
             query_id=failure.query_id,
             batch_id=failure.batch_id,
-            records_in=rows,
-            stages={failure.stage: counts},
+            records_in=facts.get("entered", 0),
+            stages={stage: {**dict.fromkeys(FACTS, 0), **facts, **tries}},
+            own=True,
         )
         self._accounts.store([account])
         self._tell(account, failure.query_name)
 
-    def _judge(self, account: Account) -> None:
-        for stage, counts in account.stages.items():
-            budget = self._budgets.get((account.flow, stage))
-            if budget is None:
-                continue
-            key = (account.query_id, account.flow, stage)
-            with self._lock:
-                window = self._windows.setdefault(key, Window(budget))
-                window.add(counts["entered"], counts["skipped"] + counts["dead_lettered"])
-                if not window.exceeded():
-                    continue
-                # A replay of this batch is judged anew, not on top of itself.
-                del self._windows[key]
-            raise _breach(account, stage, budget, window.sentence(stage))
+    def _judge(self, accounts: Sequence[Account], query_id: str | None) -> StageFailedError | None:
+        judged: dict[_Key, _Judged] = {}
+        with self._lock:
+            for account, stage, budget in self._budgeted(accounts):
+                key = (account.query_id, account.flow, stage)
+                judged[key] = one = self._judged(key, account, budget)
+                if one.after.exceeded():
+                    # A query that starts again has its whole budget, in all of its stages.
+                    gone = [key for key in self._windows if key[0] == query_id]
+                    for key in gone:
+                        del self._windows[key]
+                    return _breach(account, stage, budget, one.after.sentence(stage))
+            self._windows.update(judged)
+        return None
+
+    def _budgeted(self, accounts: Sequence[Account]) -> Iterator[tuple[Account, str, Budget]]:
+        for account in accounts:
+            for stage in account.stages:
+                budget = self._budgets.get((account.flow, stage))
+                if budget is not None:
+                    yield account, stage, budget
+
+    def _judged(self, key: _Key, account: Account, budget: Budget) -> _Judged:
+        known = self._windows.get(key)
+        if known is None:
+            before = Window(budget)
+        elif account.batch_id is not None and known.batch_id == account.batch_id:
+            before = known.before
+        else:
+            before = known.after
+        after = deepcopy(before)
+        counts = account.stages[key[2]]
+        after.add(counts["entered"], counts["skipped"] + counts["dead_lettered"])
+        return _Judged(account.batch_id, before, after)
 
     def _tell(self, account: Account, query_name: str | None) -> None:
         log(

@@ -7,8 +7,10 @@ from typing import Any
 
 from sparkguard import filesystem
 from sparkguard.driver.directory import Directory
+from sparkguard.errors import ConfigError, SparkguardError
 
 _STOP = "stop"
+_PROBE = "writable"
 
 
 class State:
@@ -32,6 +34,19 @@ class State:
         """Path of the marker that asks the app's queries to stop."""
         return self._files.at(_STOP)
 
+    def check(self) -> None:
+        """Write a file and remove it again.
+
+        Raises:
+            ConfigError: nothing can be written here, so nothing should be started.
+        """
+        try:
+            self._files.write(_PROBE, b"")
+            self._files.delete(_PROBE)
+        except Exception as error:
+            msg = f"The state at {self.path!r} cannot be written: {type(error).__name__}: {error}."
+            raise ConfigError(msg) from error
+
     def request_stop(self) -> None:
         """Ask the app's queries to stop between two batches, from any machine."""
         self._files.write(_STOP, b"stop\n")
@@ -45,9 +60,20 @@ class State:
         self._files.delete(_STOP)
 
     def load(self, name: str) -> Any:
-        """The JSON document of that name, or None."""
+        """The JSON document of that name, or None.
+
+        Raises:
+            SparkguardError: there is one, and it cannot be understood.
+        """
         text = self._files.read(f"{name}.json")
-        return None if text is None else json.loads(text)
+        if text is None:
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            place = self._files.at(f"{name}.json")
+            msg = f"The state's file {place!r} is no JSON; move it away to go on without it."
+            raise SparkguardError(msg) from error
 
     def store(self, name: str, document: Any) -> None:
         """Replace the JSON document of that name, all of it or nothing."""

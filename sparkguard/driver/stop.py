@@ -6,7 +6,7 @@ the batch before it was committed, and nothing of the held one has run.
 
 from __future__ import annotations
 
-import threading
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from sparkguard.driver.state import State
@@ -14,7 +14,7 @@ from sparkguard.driver.state import State
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HOLD_MILLISECONDS = 24 * 3600 * 1000
+_HOLD_MILLISECONDS = 3600 * 1000
 _SLICE_MILLISECONDS = 200
 
 
@@ -23,55 +23,109 @@ class Stop:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._asked = threading.Event()
-        self._forced = threading.Event()
+        self._asked = self._forced = self._marked = False
+        # Not a threading.Event: its lock may be held by the thread that the signal interrupts.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._held: set[str] = set()
+        self._followed: dict[str, Any] = {}
         self.by = ""
 
     @property
     def requested(self) -> bool:
         """Whether a stop was asked for in this process."""
-        return self._asked.is_set()
+        return self._asked
 
     def request(self, by: str) -> None:
         """Ask for a stop; safe in a signal handler."""
         self.by = self.by or by
-        self._asked.set()
+        self._asked = True
+        self._wake.put(None)
 
     def force(self) -> None:
         """Ask for a stop at once, in the middle of a batch if need be: it will come again."""
-        self._forced.set()
+        self._forced = True
+        self._wake.put(None)
 
     @property
     def forced(self) -> bool:
         """Whether the stop may not wait for the end of a batch."""
-        return self._forced.is_set()
+        return self._forced
 
     def wait_forced(self, seconds: float) -> bool:
         """Wait until the stop is forced, at most so long."""
-        return self._forced.wait(seconds)
+        if not self._forced:
+            self._sleep(seconds)
+        return self._forced
 
     def wait(self, seconds: float) -> bool:
         """Wait until a stop is asked for, at most so long."""
-        return self._asked.wait(seconds)
+        if not self._asked:
+            self._sleep(seconds)
+        return self._asked
+
+    def _sleep(self, seconds: float) -> None:
+        try:
+            self._wake.get(timeout=seconds)
+        except Empty:
+            return
 
     def look(self) -> bool:
         """Whether a stop is asked for here or by the marker in the state."""
-        if not self.requested and self._state.stop_requested():
+        if not self._asked and self._marker_is_set():
             self.request("the stop marker")
-        return self.requested
+        return self._asked
+
+    def _marker_is_set(self) -> bool:
+        try:
+            return self._state.stop_requested()
+        except Exception:
+            # A state that cannot be read now asks for nothing; the next look is soon.
+            return False
 
     def tell_workers(self) -> None:
         """Set the marker, so that workers end their waits."""
-        self._state.request_stop()
+        if not self._state.stop_requested():
+            self._marked = True
+            self._state.request_stop()
 
     def reset(self) -> None:
-        """Forget everything; a new run starts."""
-        self._asked.clear()
-        self._forced.clear()
-        self._held.clear()
-        self.by = ""
+        """Forget everything; a new run starts.
+
+        Raises:
+            ConfigError: the state cannot be written.
+        """
+        self._state.check()
         self._state.clear_stop()
+        self._forget()
+
+    def finish(self) -> None:
+        """Everything has stopped: let go of what a later query would stumble over.
+
+        A marker that somebody else has set stays; a new run removes it.
+        """
+        if self._marked:
+            self._state.clear_stop()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._asked = self._forced = self._marked = False
+        self._wake = SimpleQueue()
+        self._held.clear()
+        self._followed.clear()
+        self.by = ""
+
+    def follow(self, query: Any) -> None:
+        """Know this query, to tell a batch that failed from one that is being stopped."""
+        self._followed[str(query.id)] = query
+
+    def ended(self, query_id: str | None) -> bool | None:
+        """Whether somebody has stopped this query; None if nobody can tell."""
+        query = self._followed.get(query_id or "")
+        try:
+            return None if query is None else not query.isActive
+        except Exception:
+            # The JVM does not answer, perhaps because this thread was interrupted.
+            return None
 
     def holds(self, query_id: str) -> bool:
         """Whether this query waits at the entry of a batch."""
@@ -83,10 +137,9 @@ class Stop:
         The wait happens in the JVM, on the query's own thread: stopping the query
         interrupts it, and Spark then sees a stop and no failure.
         """
-        if not self.requested or query_id is None:
-            return
-        self._held.add(query_id)
-        _sleep(batch, _HOLD_MILLISECONDS)
+        while self._asked and query_id is not None:
+            self._held.add(query_id)
+            _sleep(batch, _HOLD_MILLISECONDS)
 
     def pause(self, batch: DataFrame, seconds: float) -> bool:
         """Wait between two tries of a batch; whether a stop was asked for meanwhile.
@@ -94,10 +147,10 @@ class Stop:
         Stopping the query ends the wait at once, with Spark's InterruptedException.
         """
         left = int(seconds * 1000)
-        while left > 0 and not self.requested:
+        while left > 0 and not self._asked:
             _sleep(batch, min(left, _SLICE_MILLISECONDS))
             left -= _SLICE_MILLISECONDS
-        return self.requested
+        return self._asked
 
 
 def _sleep(batch: DataFrame, milliseconds: int) -> None:

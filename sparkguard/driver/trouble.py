@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sparkguard.core.classify import classify, classify_text
 from sparkguard.core.failure import Cause
-from sparkguard.errors import SinkError, StageFailedError
+from sparkguard.core.fingerprint import type_names
+from sparkguard.errors import StageFailedError
 
-_STOPPED = (
-    "java.lang.InterruptedException",
-    "java.nio.channels.ClosedByInterruptException",
-    "java.io.InterruptedIOException",
-    "java.lang.InterruptedException: sleep interrupted",
+_LINKS = 32
+_OF_SPARK = ("py4j.protocol.", "pyspark.errors.")
+_STOPPED = re.compile(
+    r"^(?:: |Caused by: |.*Py4JJavaError: .*\n: )"
+    r"java\.(?:lang\.InterruptedException|io\.InterruptedIOException"
+    r"|nio\.channels\.ClosedByInterruptException)\b",
+    re.MULTILINE,
 )
 
 
@@ -44,28 +48,51 @@ class Trouble:
 def read(error: BaseException, extra: Sequence[tuple[str, Cause]] = ()) -> Trouble:
     """What an exception means; never raises."""
     text = text_of(error)
-    if isinstance(error, StageFailedError):
-        decided: StageFailedError | None = error
-    else:
-        decided = StageFailedError.find(text)
+    decided = error if isinstance(error, StageFailedError) else StageFailedError.find(text)
     if decided is not None:
-        cause = Cause(str(decided.facts.get("cause", Cause.POISON)))
-        return Trouble(
-            error=error, cause=cause, decided=decided, stopped=decided.action == "stop"
-        )
-    stopped = isinstance(error, Exception) and any(mark in text for mark in _STOPPED)
-    if isinstance(error, SinkError):
-        cause = Cause.TRANSIENT if error.retriable else Cause.POISON
-    else:
-        cause = classify(error, extra)
-        if cause is Cause.POISON:
-            cause = classify_text(text) or cause
-    return Trouble(error=error, cause=cause, stopped=stopped)
+        stopped = decided.action == "stop"
+        return Trouble(error=error, cause=_carried(decided), decided=decided, stopped=stopped)
+    cause = classify(error, extra)
+    if cause is Cause.POISON:
+        cause = classify_text(text) or cause
+    return Trouble(error=error, cause=cause, stopped=_interrupted(error))
 
 
 def text_of(error: BaseException) -> str:
     """The exception's text, empty where it has none that can be printed."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001 - an exception whose str raises is still an exception
+    except BaseException:
+        # An exception whose str raises is still an exception.
         return ""
+
+
+def _carried(decided: StageFailedError) -> Cause:
+    try:
+        return Cause(str(decided.facts.get("cause", Cause.POISON)))
+    except ValueError:
+        # Facts of another version; what they decided still stands.
+        return Cause.POISON
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether Java was interrupted somewhere behind it, as when Spark stops a query.
+
+    Only what Spark raised says so: a record's text may name any exception it likes.
+    """
+    return isinstance(error, Exception) and any(
+        _STOPPED.search(text_of(link)) for link in _chain(error) if _of_spark(link)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen and len(seen) < _LINKS:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _of_spark(error: BaseException) -> bool:
+    return any(name.startswith(_OF_SPARK) for name in type_names(type(error)))

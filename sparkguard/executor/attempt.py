@@ -25,6 +25,7 @@ from sparkguard.errors import SinkError
 from sparkguard.events import RECORD_FAILED
 from sparkguard.executor.plan import Step
 from sparkguard.executor.work import Work
+from sparkguard.formats.base import explained
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,9 @@ class Attempt:
     def _failure(
         self, error: BaseException, trouble: Trouble, attempts: int, first: datetime
     ) -> Failure:
-        step, task = self._step, self._work.task
+        step, task, record = self._step, self._work.task, trouble.record()
+        if trouble.again is not None:
+            error = explained(step.format, record.value, error)
         described = describe(error, redact=step.policy.redact)
         return Failure(
             stage=step.name,
@@ -121,7 +124,7 @@ class Attempt:
             first_failed_at=first,
             last_failed_at=task.date(),
             timed_out=self._timeout.expired(task.now()),
-            record=trouble.record(),
+            record=record,
             app=self._work.plan.app,
             flow=self._work.plan.flow,
             query_name=task.query_name,

@@ -220,23 +220,25 @@ class BatchRun:
             except _ElementsError as error:
                 raise error.error from None
 
+        blamed = self._blame(place, one.values[0])
+        if blamed is not None:
+            return self._leave(blamed[0], blamed[1], unit, None, progressed=progressed)
         if isinstance(raised, _ElementsError):
             element = inner(unit, self._plan.steps[place].name, len(raised.elements))
             kept = self._leave(place, raised.error, element, again, progressed=progressed)
             return kept or Recovered(raised.elements)
-        blamed = self._blame(place, one.values[0])
-        if blamed is not None:
-            return self._leave(blamed[0], blamed[1], unit, None, progressed=progressed)
         return self._leave(place, raised, unit, again, progressed=progressed)
 
     def _blame(self, place: int, value: Any) -> tuple[int, NoneError] | None:
         """The stage before, when it returned the None that this one stumbled over."""
-        if value is not None or place == 0 or self._plan.steps[place].accepts_none:
+        if value is not None or self._plan.steps[place].accepts_none:
             return None
-        before = self._plan.steps[place - 1]
-        if before.kind == "filter" or before.gives_none:
+        # A filter hands on what it gets.
+        makers = [i for i in range(place) if self._plan.steps[i].kind != "filter"]
+        before = self._plan.steps[makers[-1]] if makers else None
+        if before is None or before.gives_none:
             return None
-        return place - 1, NoneError(f"The stage {before.name!r} returned None.")
+        return makers[-1], NoneError(f"The stage {before.name!r} returned None.")
 
     def _leave(
         self,

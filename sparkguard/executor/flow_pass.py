@@ -49,14 +49,19 @@ class FlowPass:
 
 
 def run(
-    plan: Plan, count: Callable[[Entry], None] | None, batches: Iterable[pa.RecordBatch]
+    plan: Plan,
+    count: Callable[[Entry], None] | None,
+    batches: Iterable[pa.RecordBatch],
+    task: Task | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run a task: every batch, then the letters' acknowledgement, then the count.
+    """Run a task, Spark's current one if none is given.
+
+    Every batch, then the letters' acknowledgement, then the count.
 
     An evaluation that Spark ends early (``first()``, ``limit``) is partial: its
     letters are stored as best can be, and it is never counted (P11).
     """
-    flow_pass = FlowPass(plan, Task.current(plan.stop_marker))
+    flow_pass = FlowPass(plan, task or Task.current(plan.stop_marker))
     delivery = flow_pass.work.delivery
     try:
         for batch in batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -63,6 +64,8 @@ class Tally:
             batch_id=self._task.batch_id,
             stage_id=self._task.stage_id,
             partition=self._task.partition,
+            attempt=self._task.task_attempt_id,
+            part=uuid.uuid4().hex,
             spans=tuple(self._spans[place] for place in sorted(self._spans)),
             records_in=self.records_in,
             records_out=self.records_out,

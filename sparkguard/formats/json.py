@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import msgspec
 from msgspec import Meta
@@ -25,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 T = TypeVar("T")
-Check = Callable[[Any, str], None]
+Finish = Callable[[Any, str], Any]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -129,17 +140,20 @@ def _unreadable(info: Any, seen: set[int]) -> builtins.type | None:
 def _read_strictly(decode: Callable[[bytes], T], value: bytes) -> T:
     text = str(value, "utf-8")
     if text.strip(" \t\r\n"):  # of an empty one the decoder tells
-        json.loads(text, object_pairs_hook=_unique, parse_int=str, parse_float=str)
+        _scan(text)
     return decode(value)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
-    if len(pairs) > 1 and len(dict.fromkeys(key for key, _ in pairs)) < len(pairs):
+    if len(dict(pairs)) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         msg = f"Object contains the key {twice[:80]!r} more than once"
         raise msgspec.ValidationError(msg)
 
+
+# Made once: json.loads makes a decoder for each call that has a hook.
+_scan: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_int=str, parse_float=str).decode
 
 _INTEGERS: Final = {Kind.BYTE: 8, Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 _PLAIN: Final[dict[Kind, Any]] = {
@@ -154,7 +168,6 @@ _PLAIN: Final[dict[Kind, Any]] = {
     Kind.TIMESTAMP_NTZ: Annotated[datetime, Meta(tz=False)],
     Kind.DURATION: timedelta,
 }
-_KEPT: Final = (bytes, date, datetime, timedelta, Decimal)
 
 
 def _declared(type: Any) -> Shape | None:
@@ -167,28 +180,17 @@ def _declared(type: Any) -> Shape | None:
 
 def _dicts(shape: Shape) -> Callable[[bytes], Any]:
     decode = msgspec.json.Decoder(_decodable(shape)).decode
-    check = _decimals(shape)
-
-    def read(value: bytes) -> Any:
-        made = msgspec.to_builtins(decode(value), builtin_types=_KEPT)
-        if check is not None:
-            check(made, "$")
-        return made
-
-    return read
+    finish = _finisher(shape)
+    return decode if finish is None else lambda value: finish(decode(value), "$")
 
 
 def _decodable(shape: Shape) -> Any:
-    """The type that msgspec reads for a shape; an absent field that may be null is None."""
+    """The type that msgspec reads for a shape."""
     made: Any
     match shape.kind:
         case Kind.STRUCT:
-            made = msgspec.defstruct(
-                "Document",
-                [_member(number, field) for number, field in enumerate(shape.fields)],
-                rename={f"f{number}": field.name for number, field in enumerate(shape.fields)},
-                kw_only=True,
-            )
+            members = {field.name: _member(field) for field in shape.fields}
+            made = cast("Any", TypedDict)("Document", members)
         case Kind.ARRAY:
             made = list[_decodable(inside(shape.element))]  # type: ignore[misc]
         case Kind.MAP:
@@ -202,44 +204,55 @@ def _decodable(shape: Shape) -> Any:
     return made | None if shape.nullable else made
 
 
-def _member(number: int, field: Field) -> Any:
-    declared = (f"f{number}", _decodable(field.shape))
-    return (*declared, None) if field.shape.nullable else declared
+def _member(field: Field) -> Any:
+    declared = _decodable(field.shape)
+    return NotRequired[declared] if field.shape.nullable else declared
 
 
-def _decimals(shape: Shape) -> Check | None:
-    """What checks the decimals in a value of a shape; None where it has none."""
+def _finisher(shape: Shape) -> Finish | None:
+    """What makes None of absent fields and checks decimals; None where msgspec has done all."""
     match shape.kind:
         case Kind.DECIMAL:
-            return partial(_check_decimal, shape.precision, shape.scale)
+            return partial(_checked_decimal, shape.precision, shape.scale)
         case Kind.ARRAY | Kind.MAP:
-            inner = _decimals(inside(shape.element))
-            return None if inner is None else partial(_check_elements, inner)
+            inner = _finisher(inside(shape.element))
+            if inner is None:
+                return None
+            return partial(_finished_list if shape.kind is Kind.ARRAY else _finished_map, inner)
         case Kind.STRUCT:
-            checks = [(field.name, _decimals(field.shape)) for field in shape.fields]
-            found = [(name, check) for name, check in checks if check is not None]
-            return partial(_check_fields, found) if found else None
+            inners = {field.name: _finisher(field.shape) for field in shape.fields}
+            found = [(name, inner) for name, inner in inners.items() if inner is not None]
+            if not found and not any(field.shape.nullable for field in shape.fields):
+                return None
+            return partial(_finished_struct, dict.fromkeys(inners), found)
         case _:
             return None
 
 
-def _check_fields(checks: list[tuple[str, Check]], value: Any, path: str) -> None:
-    if value is not None:
-        for name, check in checks:
-            check(value[name], f"{path}.{name}")
+def _finished_struct(
+    absent: dict[str, None], inners: list[tuple[str, Finish]], value: dict[str, Any], path: str
+) -> dict[str, Any]:
+    if len(value) < len(absent):
+        value = {**absent, **value}
+    for name, inner in inners:
+        if value[name] is not None:
+            value[name] = inner(value[name], f"{path}.{name}")
+    return value
 
 
-def _check_elements(check: Check, value: Any, path: str) -> None:
-    if value is not None:
-        for one in value.values() if isinstance(value, dict) else value:
-            check(one, f"{path}[...]")
+def _finished_list(inner: Finish, value: list[Any], path: str) -> list[Any]:
+    return [None if one is None else inner(one, f"{path}[...]") for one in value]
 
 
-def _check_decimal(precision: int, scale: int, value: Decimal | None, path: str) -> None:
-    if value is None or _fits(value, precision, scale):
-        return
-    msg = f"Expected `decimal({precision},{scale})`, got {str(value)[:40]} - at `{path}`"
-    raise msgspec.ValidationError(msg)
+def _finished_map(inner: Finish, value: dict[Any, Any], path: str) -> dict[Any, Any]:
+    return {key: None if one is None else inner(one, f"{path}[...]") for key, one in value.items()}
+
+
+def _checked_decimal(precision: int, scale: int, value: Decimal, path: str) -> Decimal:
+    if not _fits(value, precision, scale):
+        msg = f"Expected `decimal({precision},{scale})`, got {str(value)[:40]} - at `{path}`"
+        raise msgspec.ValidationError(msg)
+    return value
 
 
 def _fits(value: Decimal, precision: int, scale: int) -> bool:

@@ -139,7 +139,7 @@ def test_describe(message: str, limit: int, redact: list[str]) -> None:
     found = describe(ValueError(message), redact=redact, limit=limit)
     assert len(found.message) <= limit
     assert len(found.trace) <= limit
-    assert (found.message + found.trace).encode()
+    (found.message + found.trace).encode()
 
 
 @given(ANY_TEXT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkguard.core.ledger import Entry, Span, add, merge
+
+Draw = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def _spans(seen: Iterable[tuple[str, int, int]]) -> Iterable[Span]:
         yield Span(topic=topic, partition=partition, first=first, last=last)
 
 
-def cut(draw: st.DrawFn, records: list[tuple[str, int, int]], *, shuffled: bool) -> list[Task]:
+def cut(draw: Draw, records: list[tuple[str, int, int]], *, shuffled: bool) -> list[Task]:
     """The records as tasks: consecutive ranges of a partition, or dealt out by a shuffle."""
     if shuffled:
         count = draw(st.integers(1, 5))
@@ -78,11 +80,12 @@ def partitions(draw: st.DrawFn, topic: str = "orders") -> list[tuple[str, int, i
     ]
 
 
-def evaluation(draw: st.DrawFn, tasks: list[Task], **facts: Any) -> list[Entry]:
+def evaluation(draw: Draw, tasks: list[Task], **facts: Any) -> list[Entry]:
     """The entries of tasks of which some ran twice, in the order they finished."""
     entries = [task.entry(**facts) for task in tasks]
     twice = [one for one in entries if draw(st.booleans())]
-    return draw(st.permutations(entries + twice))
+    shuffled: list[Entry] = draw(st.permutations(entries + twice))
+    return shuffled
 
 
 @given(st.data())

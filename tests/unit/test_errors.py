@@ -142,8 +142,8 @@ def test_facts_come_through_text() -> None:
 def test_first_of_several() -> None:
     """The first readable marker counts; broken ones are passed over."""
     broken = ["[sparkguard:x]", "[sparkguard:====]", "[sparkguard:]"]
-    for facts in ([1], "text", None, {"no": "sentence"}, 3):
-        broken.append(_marker(json.dumps(facts)))
+    no_facts: list[Any] = [[1], "text", None, {"no": "sentence"}, 3]
+    broken += [_marker(json.dumps(facts)) for facts in no_facts]
     broken += [_marker("{"), "[sparkguard:" + base64.urlsafe_b64encode(b"\xff{").decode() + "]"]
     text = " ".join(broken)
     assert StageFailedError.find(text) is None

@@ -72,6 +72,8 @@ def test_no_tolerance_and_all_tolerance() -> None:
     assert window((1, 1), max_ratio=0).exceeded()
     assert not window((5000, 0), max_ratio=0).exceeded()
     assert not window((5000, 5000), max_ratio=1).exceeded()
+    # Elements of a partial stage: more failures than records.
+    assert not window((1000, 3000), max_ratio=1).exceeded()
 
 
 @pytest.mark.parametrize("failed", range(101))

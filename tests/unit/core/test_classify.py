@@ -165,6 +165,8 @@ def test_cycles_end() -> None:
     one.orig, two.orig = two, one  # type: ignore[attr-defined]
     one.__cause__ = two
     assert classify(one) is P
+    two.__cause__ = TimeoutError()
+    assert classify(one) is T
 
 
 def test_endless_chain_ends() -> None:

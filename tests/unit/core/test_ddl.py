@@ -14,11 +14,20 @@ from sparkguard.errors import StageError
         ("id LONG, b: String", "struct<id:bigint,b:string>"),
         ("a int NOT NULL COMMENT 'x, y', b int", "struct<a:int,b:int>"),
         ("`odd ``name` int", "struct<odd `name:int>"),
-        ("p decimal, q decimal(5), r decimal(5,2)", "struct<p:decimal(10,0),q:decimal(5,0),r:decimal(5,2)>"),
+        (
+            "p decimal, q decimal(5), r decimal(5,2)",
+            "struct<p:decimal(10,0),q:decimal(5,0),r:decimal(5,2)>",
+        ),
         ("v varchar(3), c char(2)", "struct<v:string,c:string>"),
-        ("m map<string, array<struct<a: int not null, b:date>>>", "struct<m:map<string,array<struct<a:int,b:date>>>>"),
+        (
+            "m map<string, array<struct<a: int not null, b:date>>>",
+            "struct<m:map<string,array<struct<a:int,b:date>>>>",
+        ),
         ("i interval day to second", "struct<i:interval day to second>"),
-        ("t timestamp, n timestamp_ntz, l timestamp_ltz", "struct<t:timestamp,n:timestamp_ntz,l:timestamp>"),
+        (
+            "t timestamp, n timestamp_ntz, l timestamp_ltz",
+            "struct<t:timestamp,n:timestamp_ntz,l:timestamp>",
+        ),
         ("double", "double"),
         ("array<tinyint>", "array<tinyint>"),
         ("struct<a:int>", "struct<a:int>"),
@@ -48,7 +57,7 @@ def test_nullability() -> None:
 @pytest.mark.parametrize(
     ("text", "piece"),
     [
-        ("", "ends too early"),
+        ("", "names no column"),
         ("id", "'id' is no type"),
         ("id lonk", "'lonk' is no type"),
         ("id long,", "ends too early"),

@@ -110,8 +110,19 @@ def test_depth_of_a_recursion_does_not_count() -> None:
             raise RecursionError("too deep")
         return deeper(left - 1)
 
+    def elsewhere(left: int, end: Callable[[], int]) -> int:
+        return elsewhere(left - 1, end) if left else end()
+
+    def here() -> int:
+        raise RecursionError("too deep")
+
+    def there() -> int:
+        raise RecursionError("too deep")
+
     shallow, deep = describe(caught(deeper, 5)), describe(caught(deeper, 500))
     assert shallow.fingerprint == deep.fingerprint
+    one, other = describe(caught(elsewhere, 5, here)), describe(caught(elsewhere, 5, there))
+    assert one.fingerprint == other.fingerprint
     assert "frames …" in deep.trace
     assert deep.trace.count("\n") < 100
     assert deep.trace.endswith("RecursionError: too deep\n")

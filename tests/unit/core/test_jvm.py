@@ -99,6 +99,8 @@ def test_deepest_sqlstate() -> None:
     refused = Throwable("org.postgresql.util.PSQLException", getSQLState="08001")
     assert classify(java(outer, Throwable("java.lang.RuntimeException"), refused)) is T
     assert classify(java(outer)) is PROGRAMMING
+    cast = Throwable("org.apache.spark.SparkNumberFormatException", getSqlState="22018")
+    assert classify(java(cast, Throwable("java.net.SocketException"))) is P
 
 
 def test_where_it_surfaced_is_not_why() -> None:
@@ -186,6 +188,12 @@ Driver stacktrace:
         ("TimeoutError: timed out", T),
         ("requests.exceptions.Timeout: read timed out", T),
         ("requests.exceptions.ReadTimeout: read timed out", T),
+        ("httpx.ConnectTimeout: timed out", T),
+        ("psycopg.OperationalError: connection failed", T),
+        ('cimpl.KafkaException: KafkaError{code=_TIMED_OUT,val=-185,str="x"}', T),
+        ('cimpl.KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="x"}', P),
+        ("botocore.exceptions.ClientError: An error occurred (AccessDenied) when calling x", T),
+        ("botocore.exceptions.ClientError: An error occurred (NoSuchKey) when calling x", None),
         ("ConnectionRefusedError: [Errno 111] Connection refused", T),
         ("OSError: [Errno 28] No space left on device", T),
         ("OSError: [Errno 2] No such file", P),

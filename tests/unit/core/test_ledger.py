@@ -113,6 +113,8 @@ def test_without_ranges_a_restart_overwrites() -> None:
     assert counted(*first, *again) == 12
     assert counted(*first[:1], *again) == 12
     assert counted(*first, *again[:1]) == 12
+    replayed = entry(5, use="c", run_id="r2", records_out=4)
+    assert merge([entry(5, use="a"), replayed])[0].records_out == 4
 
 
 def test_batches_and_flows_are_apart() -> None:
@@ -129,7 +131,7 @@ def test_batches_and_flows_are_apart() -> None:
 
 
 def test_balance() -> None:
-    """The sum: in = out + filtered + skipped + dead-lettered, over all stages; lost counts do not."""
+    """In = out + filtered + skipped + dead-lettered, over all stages; not where counts are lost."""
     stages = {"decode": {"dead_lettered": 1}, "price": {"skipped": 2, "filtered": 3}}
     (account,) = merge([entry(10, records_out=4, stages=stages)])
     assert account.balanced

@@ -85,6 +85,7 @@ def test_occurrences(make: Callable[[], Failure]) -> None:
 
 def test_parts_do_not_run_together() -> None:
     """P3: what ends one part cannot begin the next."""
+    assert letter_id(failure(app="x\0y", flow="z")) != letter_id(failure(app="x", flow="y\0z"))
     assert letter_id(failure(app="ab", flow="c")) != letter_id(failure(app="a", flow="bc"))
     one = failure(**NOWHERE, key=b"ab", value=b"c")
     assert letter_id(one) != letter_id(failure(**NOWHERE, key=b"a", value=b"bc"))

@@ -85,6 +85,7 @@ VALUES: list[Any] = [
         stages=COUNTS,
         top=(TOP,),
         counts_lost=True,
+        own=True,
     ),
 ]
 

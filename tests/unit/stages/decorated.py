@@ -1,4 +1,5 @@
 """Stages of an importable module that also holds a lock; imported by tests, here and in a child."""
+# ruff: noqa: D103  written as users write
 
 import functools
 import threading

@@ -1,4 +1,5 @@
 """A stage: a description that behaves as the undecorated function."""
+# ruff: noqa: D103  the undocumented functions are what is decorated, as users write them
 
 import copy
 import dataclasses
@@ -32,7 +33,7 @@ class Order(msgspec.Struct):
     id: int
 
 
-class Callable_:
+class Callee:
     def __call__(self, order: Order) -> Order:
         return order
 
@@ -71,7 +72,9 @@ def test_bare_or_with_arguments() -> None:
 def test_category_follows_from_kind() -> None:
     """The category is where a stage stands, whatever it raises."""
     found = {kind: Stage(name="s", kind=kind).category for kind in CATEGORIES}
-    assert {kind for kind, category in found.items() if category is Category.DESERIALIZATION} == {"deserialize"}
+    assert {kind for kind, category in found.items() if category is Category.DESERIALIZATION} == {
+        "deserialize"
+    }
     assert {kind for kind, category in found.items() if category is Category.PRODUCTION} == {
         "foreach_batch",
         "produce",
@@ -86,7 +89,7 @@ def test_names() -> None:
         map(lambda x: x)
     assert map(lambda x: x, name="same").name == "same"
     assert map(functools.partial(plain)).name == "plain"
-    assert map(Callable_(), name="c").signature().input is Order
+    assert map(Callee(), name="c").signature().input is Order
     with pytest.raises(StageError, match="needs a function, not int"):
         record_stage("map", 3, name="x")  # type: ignore[arg-type]
 
@@ -127,10 +130,10 @@ def test_changed_stage_goes_by_value() -> None:
 def given_record(order: Order, record: Record) -> Order: ...  # type: ignore[empty-body]
 def forward(order: "Order") -> "Later": ...  # type: ignore[empty-body]
 def optional(order: Order | None) -> Order | None: ...
-def anything(order) -> Any: ...  # type: ignore[no-untyped-def]
+def anything(order) -> Any: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
 def spread(*args: Order) -> Order: ...  # type: ignore[empty-body]
 def with_default(order: Order, rate: float = 1.0) -> Order: ...  # type: ignore[empty-body]
-def textual_record(order: Order, record: "sg.Record") -> Order: ...  # type: ignore[empty-body, name-defined]
+def textual_record(order: Order, record: "sg.Record") -> Order: ...  # type: ignore[empty-body, name-defined]  # noqa: F821
 
 
 class Later(msgspec.Struct):
@@ -181,7 +184,7 @@ def test_signature_of_format() -> None:
     assert (found.input, found.output, found.output_optional) == (bytes, Order, False)
     assert deserialize(Json()).signature().output is Any
     with pytest.raises(StageError, match="Stage 'deserialize': Json cannot read"):
-        deserialize(Json(Callable_)).signature()
+        deserialize(Json(Callee)).signature()
 
 
 def test_signature_of_local_functions() -> None:
@@ -209,7 +212,7 @@ def generator(order: Order) -> Order:  # type: ignore[misc]
     yield order
 
 
-def unannotated(order: Order): ...  # type: ignore[no-untyped-def]
+def unannotated(order: Order): ...  # type: ignore[no-untyped-def]  # noqa: ANN201
 def nothing(order: Order) -> None: ...
 def three(a: Order, b: Record, c: int) -> Order: ...  # type: ignore[empty-body]
 def keyword(a: Order, *, b: int) -> Order: ...  # type: ignore[empty-body]
@@ -248,7 +251,7 @@ def text_in(a: str) -> Order: ...  # type: ignore[empty-body]
     ],
 )
 def test_wrong_functions(decorator: Any, function: Any, sentence: str) -> None:
-    """A function that cannot be such a stage is refused by a sentence, before any record is read."""
+    """A function that cannot be such a stage is refused before any record is read."""
     stage = decorator(function)
     with pytest.raises(StageError) as caught:
         stage.signature()

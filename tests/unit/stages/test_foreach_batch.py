@@ -1,4 +1,5 @@
 """foreach_batch: what Spark would never run is refused."""
+# ruff: noqa: D103  the undocumented functions are what is decorated, as users write them
 
 import functools
 from collections.abc import AsyncIterator, Iterator
@@ -50,7 +51,7 @@ def wrapped(*args: Any) -> Any:
     ids=str,
 )
 def test_refuses_what_never_runs(function: Any) -> None:
-    """P15: generator and coroutine functions are refused when decorated, however they are wrapped."""
+    """P15: generator and coroutine functions are refused when decorated, however wrapped."""
     with pytest.raises(StageError, match="commit every batch without running it"):
         foreach_batch(function, name="store")
     with pytest.raises(StageError, match="commit every batch without running it"):

@@ -132,7 +132,7 @@ class Twins(msgspec.Struct):
         (Color, "string"),
         (Level, "bigint"),
         (Literal["a", "b"], "string"),
-        (Literal[1, None], "bigint"),
+        (Literal[1] | None, "bigint"),
         (int | None, "bigint"),
         (typing.Optional[str], "string"),  # noqa: UP045
         (list[int], "array<bigint>"),
@@ -179,7 +179,7 @@ def test_nullable() -> None:
     shape = shape_of(Item)
     assert [field.shape.nullable for field in shape.fields] == [False, True]
     assert shape_of(int | None).nullable
-    assert shape_of(Literal["a", None]).nullable
+    assert shape_of(Literal["a"] | None).nullable
     assert [f.shape.nullable for f in shape_of(Address).fields] == [False, True]
     assert [f.shape.nullable for f in shape_of("a int not null, b int").fields] == [False, True]
 

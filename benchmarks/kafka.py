@@ -1,0 +1,174 @@
+"""Kafka to Kafka: the whole job, a streaming query from one topic to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks import orders, peers
+from benchmarks.bench import Bench
+from benchmarks.compare import Costs, Row, row
+from benchmarks.rows import FEW
+
+BATCHES = 4  # micro-batches of the large run
+SMALL = 50  # the small run has so many times fewer records
+
+Start = Callable[["Topics"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """What one run reads and writes."""
+
+    source: str
+    out: str
+    dead: str
+
+
+def kafka(bench: Bench) -> list[Row]:
+    """Guarded, unguarded and by hand."""
+    sources = {"": bench.records, " small": bench.records // SMALL}
+    for size, count in sources.items():
+        _fill(bench, f"orders{size.replace(' ', '-')}", count)
+    ways: dict[str, Start] = {
+        "guarded": partial(_guarded, bench),
+        "unguarded": partial(_unguarded, bench),
+        "by hand": partial(_by_hand, bench),
+    }
+    jobs = {
+        f"{name}{size}": partial(_with_topics, bench, f"orders{size.replace(' ', '-')}", way)
+        for name, way in ways.items()
+        for size in sources
+        if not (size and name == "by hand")
+    }
+    costs = bench.compare(jobs, warm_ups=1)
+    first = row(
+        costs,
+        ("guarded", "unguarded"),
+        name="kafka",
+        says="Kafka to Kafka, guarded / one bare pass with a producer for bad ones",
+        goal=None,
+        records=bench.records,
+    )
+    by_hand = row(
+        costs,
+        ("guarded", "by hand"),
+        name="kafka-by-hand",
+        says="Kafka to Kafka, guarded / foreachBatch, row-UDF, persist, two writes",
+        goal=None,
+        records=bench.records,
+    )
+    return [first, _marginal(costs, bench.records), by_hand]
+
+
+def _marginal(costs: Costs, records: int) -> Row:
+    """CPU a record, without what a query costs anyway."""
+    more = records - records // SMALL
+    marginal = {
+        side: [
+            (large.cpu - small.cpu) / more * 1e6
+            for large, small in zip(costs[side], costs[f"{side} small"], strict=True)
+        ]
+        for side in ("guarded", "unguarded")
+    }
+    pairs = zip(marginal["guarded"], marginal["unguarded"], strict=True)
+    return Row(
+        name="kafka-marginal",
+        says="the same, marginal CPU a record",
+        goal=1.03,
+        ratios=[ours / theirs for ours, theirs in pairs],
+        facts={f"{side} µs CPU a record": median(each) for side, each in marginal.items()},
+    )
+
+
+def _fill(bench: Bench, topic: str, count: int) -> None:
+    bench.tell(f"sending {count:,} orders to Kafka")
+    bench.broker.create_topic(topic, orders.PARTITIONS)
+    _to_kafka(
+        orders.frame(bench.spark, count, FEW).select("key", "value", "headers", "partition"),
+        bench,
+        topic,
+    ).option("includeHeaders", "true").save()
+
+
+def _with_topics(bench: Bench, source: str, way: Start) -> None:
+    """Run one way with topics of its own."""
+    name = bench.fresh("kafka").name
+    topics = Topics(source=source, out=f"{name}-out", dead=f"{name}-dead")
+    for topic in (topics.out, topics.dead):
+        bench.broker.create_topic(topic, orders.PARTITIONS)
+    try:
+        way(topics)
+    finally:
+        for topic in (topics.out, topics.dead):
+            bench.broker.delete_topic(topic)
+
+
+def _source(bench: Bench, topics: Topics) -> DataFrame:
+    return (
+        bench.spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", bench.broker.servers)
+        .option("subscribe", topics.source)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", bench.records // BATCHES)
+        .load()
+        .select(*orders.COLUMNS)
+    )
+
+
+def _to_kafka(frame: DataFrame, bench: Bench, topic: str) -> Any:
+    return (
+        frame.write.format("kafka")
+        .option("kafka.bootstrap.servers", bench.broker.servers)
+        .option("topic", topic)
+    )
+
+
+def _start(bench: Bench, rows: DataFrame, topics: Topics) -> StreamingQuery:
+    return (
+        rows.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", bench.broker.servers)
+        .option("topic", topics.out)
+        .option("checkpointLocation", str(bench.fresh("checkpoint")))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def _guarded(bench: Bench, topics: Topics) -> None:
+    sink = {"type": "kafka", "bootstrap_servers": bench.broker.servers, "topic": topics.dead}
+    guard = bench.guard(sink)
+    flow = guard.flow(orders.decode, orders.price, orders.message, name="orders")
+    guard.run(lambda: _start(bench, _source(bench, topics).transform(flow), topics))
+
+
+def _unguarded(bench: Bench, topics: Topics) -> None:
+    by_hand = peers.KafkaPass(bench.broker.servers, topics.dead)
+    rows = _source(bench, topics).mapInArrow(by_hand, peers.MESSAGE)
+    _start(bench, rows, topics).awaitTermination()
+
+
+def _by_hand(bench: Bench, topics: Topics) -> None:
+    def write(batch: DataFrame, _: int) -> None:
+        both, good, bad = peers.row_udf_messages(batch)
+        _to_kafka(good, bench, topics.out).save()
+        _to_kafka(bad.select("key", "value", "headers"), bench, topics.dead).option(
+            "includeHeaders", "true"
+        ).save()
+        both.unpersist()
+
+    query = (
+        _source(bench, topics)
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(bench.fresh("checkpoint")))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()

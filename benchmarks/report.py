@@ -1,0 +1,62 @@
+"""The table on the screen and the numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.compare import Row
+
+PATH = Path("build/bench.json")
+PACKAGES = ("sparkguard", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Print the table."""
+    table = Table(title="Ratios: at most the goal is good", title_justify="left")
+    for heading in ("row", "what is compared"):
+        table.add_column(heading)
+    for heading in ("ratio", "min … max", "goal", "wall", "workers", ""):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            row.says,
+            f"{row.ratio:.3f}",
+            f"{min(row.ratios):.2f} … {max(row.ratios):.2f}",
+            "" if row.goal is None else f"{row.goal:.2f}",
+            _median(row.wall),
+            _median(row.workers),
+            {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[row.met],
+        )
+    console.print(table)
+    for row in rows:
+        facts = " · ".join(f"{name} {value:,.2f}" for name, value in row.facts.items())
+        console.print(f"[dim]{row.name}: {facts}[/]", highlight=False)
+
+
+def write(rows: Sequence[Row], options: dict[str, object], path: Path = PATH) -> None:
+    """Write everything that was measured."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows_ = [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows]
+    machine = {
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+    }
+    document = {"machine": machine, "options": options, "rows": rows_}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _median(values: Sequence[float]) -> str:
+    return f"{median(values):.3f}" if values else ""

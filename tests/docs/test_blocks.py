@@ -1,0 +1,57 @@
+"""Every code block in the docs runs: Python as one program a page, YAML as settings."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sparkguard.config.load import loads
+from tests.docs.conftest import PAGES, ROOT, blocks
+
+KNOWN = {"python", "yaml", "sh", "text", "toml", "promql", "sql"}
+
+
+def _with(language: str) -> list[Any]:
+    found = [page for page in PAGES if any(block.language == language for block in blocks(page))]
+    return [pytest.param(page, id=page.name) for page in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The test's own folder, as the working directory."""
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+@pytest.mark.parametrize("page", _with("python"))
+def test_python(page: Path, folder: Path, spark: SparkSession) -> None:
+    """A page's Python blocks run from top to bottom; a YAML block before is ``guard.yaml``."""
+    # As in a notebook or a script: what is defined here travels to the workers by value.
+    names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
+    for block in blocks(page):
+        if block.language == "yaml":
+            (folder / "guard.yaml").write_text(block.text)
+        if block.language == "python":
+            # Tracebacks then point to the line in the page.
+            text = "\n" * (block.line - 1) + block.text
+            exec(compile(text, str(page), "exec", dont_inherit=True), names)
+
+
+@pytest.mark.parametrize("page", _with("yaml"))
+def test_yaml(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every YAML block is a settings file without a mistake."""
+    monkeypatch.setenv("KAFKA_PASSWORD", "secret")
+    for block in blocks(page):
+        if block.language == "yaml":
+            loads(block.text, f"{page.relative_to(ROOT)}:{block.line}")
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_languages(page: Path) -> None:
+    """No block hides from these tests behind a language that they do not know."""
+    assert {block.language for block in blocks(page)} <= KNOWN
