@@ -1,7 +1,8 @@
 """What Spark's checkpoint of a query tells: which batches are committed, and how big they were.
 
 The files are Spark's own: ``offsets/<n>`` has a version line, a line of metadata
-and a line of JSON for each source; ``commits/<n>`` exists once batch n is done.
+and a line for each source, ``-`` where it had nothing yet; ``commits/<n>`` exists
+once batch n is done; ``sources/<i>/0`` says where source i began.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import json
 
 from sparkguard.driver.directory import Directory
 
-Offsets = dict[tuple[int, str, str], int]
+_VERSION = "v1"
+_NOTHING = "-"
+
+Offsets = dict[tuple[str, str], int]
 
 
 class Checkpoint:
@@ -30,45 +34,50 @@ class Checkpoint:
         return sorted(int(name) for name in names if name.isdigit())
 
     def records_in(self, batch_id: int) -> int | None:
-        """How many records batch n read from Kafka, from its offsets; None where they do not tell."""
-        end = self._offsets(batch_id)
-        start = self._offsets(batch_id - 1) if batch_id else self._initial(end)
-        if end is None or start is None:
-            return None
-        return sum(offset - start.get(place, 0) for place, offset in end.items())
+        """How many records batch n read from Kafka, None where its offsets do not tell.
 
-    def _offsets(self, batch_id: int) -> Offsets | None:
+        0 for a batch that read nothing, whatever its sources are. Offsets that compaction
+        or transactions have emptied are counted too: Kafka does not tell them apart.
+        """
+        end = self._lines(batch_id)
+        start = self._lines(batch_id - 1) if batch_id else [_NOTHING] * len(end or ())
+        if end is None or start is None or len(start) != len(end):
+            return None
+        total = 0
+        for source, (before, after) in enumerate(zip(start, end, strict=True)):
+            read = self._read(source, before, after)
+            if read is None:
+                return None
+            total += read
+        return total
+
+    def _read(self, source: int, before: str, after: str) -> int | None:
+        if before == after:
+            return 0
+        first = self._first(source) if before == _NOTHING else _topics(before)
+        last = _topics(after)
+        if first is None or last is None:
+            return None
+        # A partition that came later begins at 0, as Spark reads it.
+        return sum(max(0, offset - first.get(place, 0)) for place, offset in last.items())
+
+    def _lines(self, batch_id: int) -> list[str] | None:
+        """One line a source; None where there is no such batch, or its format is a newer one."""
         text = self._files.read(f"offsets/{batch_id}")
-        if text is None:
-            return None
-        lines = text.decode().splitlines()[2:]
-        found: Offsets = {}
-        for source, line in enumerate(lines):
-            if line == "-":
-                continue
-            part = _topics(source, line)
-            if part is None:
-                return None
-            found.update(part)
-        return found
+        lines = [] if text is None else text.decode().splitlines()
+        return lines[2:] if lines[:1] == [_VERSION] else None
 
-    def _initial(self, end: Offsets | None) -> Offsets | None:
-        found: Offsets = {}
-        for source in {source for source, _, _ in end or ()}:
-            text = self._files.read(f"sources/{source}/0")
-            part = _topics(source, text.decode().splitlines()[-1]) if text else None
-            if part is None:
-                return None
-            found.update(part)
-        return found
+    def _first(self, source: int) -> Offsets | None:
+        text = self._files.read(f"sources/{source}/0")
+        return _topics(text.decode().splitlines()[-1]) if text else None
 
 
-def _topics(source: int, line: str) -> Offsets | None:
+def _topics(line: str) -> Offsets | None:
     """The offsets in a line of a Kafka source; None for another source's line."""
     try:
         document = json.loads(line)
         return {
-            (source, topic, partition): int(offset)
+            (topic, partition): int(offset)
             for topic, partitions in document.items()
             for partition, offset in partitions.items()
         }

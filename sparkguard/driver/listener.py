@@ -19,20 +19,21 @@ from sparkguard.events import COUNTS_LOST, log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_DRAIN_MILLISECONDS = 10_000
 
 
 def listen(session: SparkSession, settler: Settler) -> None:
     """Settle every batch that Spark reports from now on."""
-    from pyspark.sql.streaming import StreamingQueryListener
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802
             """Nothing to do."""
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            progress = event.progress
-            _settle(session, settler, progress)
+            settle(session, settler, event.progress)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing to do."""
@@ -43,16 +44,35 @@ def listen(session: SparkSession, settler: Settler) -> None:
     session.streams.addListener(Listener())
 
 
-def _settle(session: SparkSession, settler: Settler, progress: Any) -> None:
-    query_id = str(progress.id)
+def settle(session: SparkSession, settler: Settler, progress: Any) -> None:
+    """Settle a batch that was committed; a query that is over its budget is stopped."""
+    query_id, run_id = str(progress.id), str(progress.runId)
     try:
-        settler.settle(query_id, int(progress.batchId), progress.name)
+        settler.settle(query_id, int(progress.batchId), progress.name, committed=True)
     except StageFailedError as breach:
-        settler.breaches[query_id] = breach
+        settler.breaches[run_id] = breach
         query = session.streams.get(query_id)
-        if query is not None:
+        # Reports come late: the query may have been started again meanwhile.
+        if query is not None and str(query.runId) == run_id:
             # Stopping waits for the query's thread, which may wait for this one.
             threading.Thread(target=query.stop, name="sparkguard-breach", daemon=True).start()
+
+
+def drain(query: Any) -> None:
+    """Wait until Spark has reported every batch of a query that has ended, at most ten seconds.
+
+    Reports come from a thread of Spark's; without this the last batches of a process
+    would have no account.
+    """
+    execution = getattr(query, "_jsq", None)
+    if execution is None:
+        return
+    try:
+        bus = execution.sparkSession().sparkContext().listenerBus()
+        bus.waitUntilEmpty(_DRAIN_MILLISECONDS)
+    except Exception as error:
+        # A session that is stopped or stuck reports no more; the next start finds what is missing.
+        log(COUNTS_LOST, level=logging.DEBUG, problem=f"{type(error).__name__} while draining")
 
 
 def find_lost(query: StreamingQuery, accounts: Accounts, ledger: Ledger) -> None:
@@ -64,25 +84,38 @@ def find_lost(query: StreamingQuery, accounts: Accounts, ledger: Ledger) -> None
     if path is None:
         return
     query_id = str(query.id)
+    # The checkpoint first: a batch of the running query gets its account before its commit.
+    read = _committed(path)
     known: dict[str, set[int]] = {}
     for account in ledger.batches():
-        if account.query_id == query_id and account.batch_id is not None:
+        if account.query_id == query_id and account.batch_id is not None and not account.own:
             known.setdefault(account.flow, set()).add(account.batch_id)
-    checkpoint = Checkpoint(path)
-    committed = checkpoint.committed()
     for flow, batches in known.items():
-        missing = [batch for batch in committed if batch > min(batches) and batch not in batches]
-        lost = [(batch, checkpoint.records_in(batch) or 0) for batch in missing]
-        lost = [(batch, records) for batch, records in lost if records]
-        accounts.lost(flow, query_id, lost)
-        for batch_id, records_in in lost:
+        missing = [
+            (batch, records)
+            for batch, records in read.items()
+            if batch > min(batches) and batch not in batches and records != 0
+        ]
+        for lost in accounts.lost(flow, query_id, [(batch, n or 0) for batch, n in missing]):
             log(
                 COUNTS_LOST,
                 level=logging.WARNING,
                 flow=flow,
-                batch_id=batch_id,
-                records_in=records_in,
+                batch_id=lost.batch_id,
+                records_in=read[lost.batch_id or 0],
             )
+
+
+def _committed(path: str) -> dict[int, int | None]:
+    """The committed batches and what they read; None where the checkpoint does not tell."""
+    try:
+        checkpoint = Checkpoint(path)
+        return {batch: checkpoint.records_in(batch) for batch in checkpoint.committed()}
+    except Exception as error:
+        # Spark may know filesystems that Python does not; that is no reason to stop a query.
+        problem = f"the checkpoint {path!r} cannot be read: {type(error).__name__}: {error}"
+        log(COUNTS_LOST, level=logging.WARNING, problem=problem)
+        return {}
 
 
 def checkpoint_path(query: StreamingQuery) -> str | None:

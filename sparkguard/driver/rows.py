@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sparkguard import pickling
+from sparkguard.core.decide import stage_failed
 from sparkguard.core.failure import Failure
+from sparkguard.errors import SinkError
 from sparkguard.executor import row_letters
 from sparkguard.executor.plan import ORIGIN_COLUMN
 from sparkguard.sinks.base import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_AS_IT_IS = {"ignoreNullFields": "false"}
 
 
 def write_letters(
@@ -25,8 +29,8 @@ def write_letters(
     """
     from pyspark.sql import functions as f
 
-    shown = [name for name in batch.columns if name != ORIGIN_COLUMN]
-    row = f.to_json(f.struct(*(f.col(f"`{name}`") for name in shown)), {"ignoreNullFields": "false"})
+    shown = [f.col(_quoted(name)) for name in batch.columns if name != ORIGIN_COLUMN]
+    row = f.to_json(f.struct(*shown), _AS_IT_IS)
     hidden = ORIGIN_COLUMN in batch.columns
     origin = f.col(ORIGIN_COLUMN) if hidden else f.lit(None).cast("struct<topic:string>")
     work = pickling.dumps((failure, sink, dict(sinks)))
@@ -37,6 +41,14 @@ def write_letters(
     return int((total and total[0]) or 0)
 
 
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _write(work: bytes, batches: Iterable[Any]) -> Iterator[Any]:
     failure, sink, sinks = pickling.loads(work)
-    yield from row_letters.write(failure, sink, sinks, batches)
+    try:
+        yield from row_letters.write(failure, sink, sinks, batches)
+    except SinkError as error:
+        # Only text gets back to the driver; so the facts go with it.
+        raise stage_failed(failure, "restart" if error.retriable else "fail", str(error)) from error

@@ -167,20 +167,18 @@ class Run:
 
     def _meet(self, met: Trouble) -> None:
         """A query failed or did not start: what now?"""
-        if met.stopped:
-            # A worker has seen the stop marker before the supervisor did.
-            self._desk.stop.request("the stop marker")
-        else:
+        stopped = met.decided is not None and met.stopped
+        # A worker may see the stop marker before the supervisor does.
+        if not (stopped and self._desk.stop.look()):
             self._report.failed(self._id, met)
         if self._desk.stop.requested:
             self.done = True
-            healed = met.stopped or met.restartable
-            self.error = None if healed else _final(met)
-        elif not met.restartable:
+            self.error = None if stopped or met.restartable else _final(met)
+        elif met.restartable:
+            self._restart(met)
+        else:
             self._refuse(met, f"no restart heals a {met.cause} cause")
             raise _final(met)
-        else:
-            self._restart(met)
 
     def _restart(self, met: Trouble) -> None:
         refusal, wait = self._restarts.refusal(), 0.0

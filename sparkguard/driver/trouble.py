@@ -14,7 +14,7 @@ from sparkguard.errors import StageFailedError
 _LINKS = 32
 _OF_SPARK = ("py4j.protocol.", "pyspark.errors.")
 _STOPPED = re.compile(
-    r"^(?:: |Caused by: |.*Py4JJavaError: .*\n: )"
+    r"^(?:: |Caused by: )"
     r"java\.(?:lang\.InterruptedException|io\.InterruptedIOException"
     r"|nio\.channels\.ClosedByInterruptException)\b",
     re.MULTILINE,
