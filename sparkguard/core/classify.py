@@ -15,7 +15,7 @@ No library is imported for it: a class is known by its qualified name. The order
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -115,7 +115,7 @@ def _judge(error: BaseException, extra: Extra, seen: set[int]) -> Cause | None:
     cause = cause or classify_status(_read(_read(error, "response"), "status_code"))
     if cause is not None:
         return cause
-    names = type_names(type(error))
+    names = _known(type_names(type(error)))
     for name in names:
         cause = _ask(_BY_FACTS, name, error) or _carried(error, name, extra, seen)
         if cause is not None:
@@ -125,6 +125,13 @@ def _judge(error: BaseException, extra: Extra, seen: set[int]) -> Cause | None:
         if cause is not None:
             return cause
     return None
+
+
+@lru_cache(maxsize=512)
+def _known(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that a table has: most exceptions have many bases and no rule."""
+    tables: tuple[Mapping[str, object], ...] = (_BY_FACTS, WRAPPERS, _BY_DETAIL, BY_CLASS)
+    return tuple(name for name in names if any(name in table for table in tables))
 
 
 def _carried(error: BaseException, name: str, extra: Extra, seen: set[int]) -> Cause | None:

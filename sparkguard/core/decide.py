@@ -37,11 +37,12 @@ def stage_failed(failure: Failure, action: str, reason: str) -> StageFailedError
     where = f" at {record.coordinates}" if record.coordinates else ""
     flow = f" of flow {failure.flow!r}" if failure.flow else ""
     said = f": {failure.message[:500]}" if failure.message else ""
+    because = f", because {reason.rstrip('.')}" if reason else ""
     sentence = (
         f"Stage {failure.stage!r}{flow} failed{where} "
         f"({failure.category}, {failure.cause}, attempt {failure.attempts}) with "
         f"{failure.exception_type}{said}; decided: {action}"
-        f"{f', because {reason}' if reason else ''}."
+        f"{because}."
     )
     facts: dict[str, Any] = {
         "sentence": sentence,

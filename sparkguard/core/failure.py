@@ -73,6 +73,14 @@ class Failure:
         """Qualified name of the exception's class."""
         return self.exception_types[0] if self.exception_types else ""
 
+    def let_go(self) -> None:
+        """Drop the live exception, once everything that may look at it has.
+
+        Its traceback holds the frames below it, and through them every value of the batch:
+        a buffered letter would keep ten thousand objects alive.
+        """
+        object.__setattr__(self, "exception", None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "exception"}
         return _failure, (kept,)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,22 +47,24 @@ def letter_id(failure: Failure, occurrence: int = 0) -> str:
             limit of ids by content.
     """
     record = failure.record
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (failure.app, failure.flow, failure.stage, failure.path):
-        _add(digest, part.encode("utf-8", "surrogatepass"))
+    texts: list[str | None] = [failure.app, failure.flow, failure.stage, failure.path]
+    contents: list[bytes | None] = [record.value]
     if record.offset is not None:
-        where = f"{record.topic}\0{record.partition}\0{record.offset}"
-        _add(digest, where.encode("utf-8", "surrogatepass"))
-        _add(digest, record.value)
+        texts.append(f"{record.topic}\0{record.partition}\0{record.offset}")
         if occurrence:
-            _add(digest, str(occurrence).encode())
+            contents.append(str(occurrence).encode())
     else:
-        for text in (record.file, record.columns, str(occurrence)):
-            _add(digest, text.encode("utf-8", "surrogatepass") if text is not None else None)
-        _add(digest, record.key)
-        _add(digest, record.value)
-    return digest.hexdigest()
+        texts += (record.file, record.columns, str(occurrence))
+        contents.insert(0, record.key)
+    spelled = [_spelled(None if text is None else _utf8(text)) for text in texts]
+    spelled += map(_spelled, contents)
+    return hashlib.blake2b(b"".join(spelled), digest_size=16).hexdigest()
 
 
-def _add(digest: hashlib.blake2b, part: bytes | None) -> None:
-    digest.update(b"\xff" if part is None else b"\0" + struct.pack(">Q", len(part)) + part)
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _spelled(part: bytes | None) -> bytes:
+    """With its length in front, so that no two lists of parts are spelled alike."""
+    return b"\xff" if part is None else b"\0" + len(part).to_bytes(8, "big") + part

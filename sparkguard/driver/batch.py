@@ -120,7 +120,7 @@ class BatchFunction:
         """What the exception means; raises it where it is none of this stage's failures."""
         met = trouble.read(error, self._stage.policy.classify)
         ended = self._stop.ended(tries.query_id)
-        if ended or (met.stopped and ended is None):
+        if ended or (ended is None and met.stopped and met.decided is None):
             raise error  # the query is being stopped: no retry, no letter (P12)
         if met.decided is error:
             raise error

@@ -129,9 +129,7 @@ class Report:
         """The query was stopped; `problem` says why not between two batches."""
         log(QUERY_STOPPED, query=self.query, batch_id=batch_id, problem=problem)
         self.tell(
-            QueryStopped(
-                app=self.app, query_name=self.query, query_id=query_id, batch_id=batch_id
-            )
+            QueryStopped(app=self.app, query_name=self.query, query_id=query_id, batch_id=batch_id)
         )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from sparkguard.core.policy import Retry
 from sparkguard.core.retry import backoff
 from sparkguard.driver.clock import Clock
 from sparkguard.driver.state import State
+from sparkguard.errors import ConfigError, SparkguardError
 
 _HOUR = 3600.0
 _WAIT: Final = Retry(initial=1.0, maximum=60.0)
@@ -37,7 +38,11 @@ class Limit:
 
 
 class Restarts:
-    """How often one query was restarted; a restart is stored before it happens."""
+    """How often one query was restarted; a restart is stored before it happens.
+
+    Raises:
+        SparkguardError: the state cannot be read.
+    """
 
     def __init__(
         self,
@@ -53,10 +58,19 @@ class Restarts:
         self._limit = limit
         self._clock = clock
         self._draw = draw
-        known = state.load(self._document) or {}
+        known = self._known()
         self.since_commit = int(known.get("since_commit", 0))
         self._times = [float(at) for at in known.get("times", ())]
         self._stale = False
+
+    def _known(self) -> Any:
+        try:
+            return self._state.load(self._document) or {}
+        except SparkguardError:
+            raise
+        except Exception as error:
+            msg = f"The state at {self._state.path!r} cannot be read: {error}."
+            raise ConfigError(msg) from error
 
     def refusal(self) -> str | None:
         """Why there may be no further restart, or None."""

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _AS_IT_IS = {"ignoreNullFields": "false"}
 
 
-def write_letters(
-    batch: DataFrame, failure: Failure, sink: str, sinks: Mapping[str, Sink]
-) -> int:
+def write_letters(batch: DataFrame, failure: Failure, sink: str, sinks: Mapping[str, Sink]) -> int:
     """Store every row of a batch as a letter; how many were stored.
 
     The batch is evaluated once more for it.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PATIENCE = 10.0
+_PROMPTLY = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ class Run:
         return True
 
     def _last_batch(self) -> int | None:
-        """The last batch that this run of the query has reported, which Spark does after the commit."""
+        """The last batch of this run of the query; Spark reports a batch after its commit."""
         try:
             progress = self._query.lastProgress
             if progress is None or str(progress["runId"]) != self._run_id:
@@ -227,6 +228,8 @@ class Run:
             return
         if between or force:
             self._ending = Ending(self._query, cut=not between)
+            # It seldom takes longer; what does is looked after between looks at the others.
+            self._ending.wait(_PROMPTLY)
 
     def _rests(self) -> bool:
         """Whether no batch runs now, or one waits at its entry.

@@ -92,7 +92,7 @@ class Settler:
         self._own(failure.stage, failure, {"entered": rows, fact: rows}, failure.attempts)
 
     def passed(self, failure: Failure) -> None:
-        """Account for a batch that got through in the end, after the tries that `failure` counts."""
+        """Account for a batch that got through after so many failed tries as `failure` counts."""
         self._own(failure.stage, failure, {}, failure.attempts)
 
     def clean(self, stage: str, query_id: str | None, batch_id: int) -> None:

@@ -51,6 +51,9 @@ class Supervisor:
         with _signals(self._stop) as hold:
             try:
                 self._watch(hold)
+            except KeyboardInterrupt:
+                # SIGINT came before it was taken back from a session that `build` made.
+                self._stop.request(signal.SIGINT.name)
             finally:
                 self._end()
         error = next((run.error for run in self._runs if run.error is not None), None)

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 from sparkguard.core.budget import Window
 from sparkguard.core.classify import classify
 from sparkguard.core.decide import decide, stage_failed
-from sparkguard.core.failure import Failure
+from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.fingerprint import describe
 from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
 from sparkguard.core.record import Record
@@ -68,6 +68,10 @@ class Attempt:
         if self._window is not None:
             self._window.add(count, 0)
 
+    def progressed(self) -> None:
+        """A record got through: the task timeout begins anew at the next failure (P8)."""
+        self._timeout.progress()
+
     def failed(self, trouble: Trouble) -> Recovered | str:
         """Retry, decide and enact; what was recovered, or the fact under which it left.
 
@@ -98,7 +102,7 @@ class Attempt:
             else:
                 self._timeout.progress()
                 return Recovered(value)
-        return self._enact(self._failure(error, trouble, attempts, first))
+        return self._enact(self._failure(error, cause, trouble, (attempts, first)))
 
     def _wait(self, error: BaseException, attempts: int) -> None:
         wait = backoff(self._step.policy.retry, attempts, random.random)
@@ -106,16 +110,20 @@ class Attempt:
         self._work.task.wait(self._timeout.clip(wait, self._work.task.now()))
 
     def _failure(
-        self, error: BaseException, trouble: Trouble, attempts: int, first: datetime
+        self, error: BaseException, cause: Cause, trouble: Trouble, tried: tuple[int, datetime]
     ) -> Failure:
         step, task, record = self._step, self._work.task, trouble.record()
+        attempts, first = tried
+        raised = error
         if trouble.again is not None:
             error = explained(step.format, record.value, error)
+        if error is not raised:
+            cause = classify(error, step.policy.classify)
         described = describe(error, redact=step.policy.redact)
         return Failure(
             stage=step.name,
             category=step.category,
-            cause=classify(error, step.policy.classify),
+            cause=cause,
             exception_types=described.types,
             message=described.message,
             trace=described.trace,
@@ -139,8 +147,10 @@ class Attempt:
         self._log(failure, outcome)
         match outcome:
             case Continue():
+                failure.let_go()
                 fact = "skipped"
             case DeadLetter(sink):
+                failure.let_go()
                 self._store(sink or self._step.policy.sink, failure)
                 fact = "dead_lettered"
             case Fail(reason):

@@ -9,6 +9,7 @@ A function that raises StopIteration ends the list quietly: the lengths tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -85,7 +86,7 @@ class BatchRun:
     def finish(self, lane: Lane, rows_out: int) -> None:
         """Count the batch once its output is made."""
         tally, rows = self._tally, self._source.batch.num_rows
-        out = rows_out if lane.units is None else len(set(lane.rows()))
+        out = lane.records()
         tally.records_in += rows
         tally.rows_out += rows_out
         tally.records_out += out
@@ -126,7 +127,12 @@ class BatchRun:
     def _filter(self, place: int, lane: Lane) -> Lane:
         answers, lost = self._collect(place, lane, lambda lane: self._results(place, lane))
         lane = lane.without(lost)
-        return lane if answers.count(True) == len(answers) else lane.keep(answers)
+        if not set(map(type, answers)) <= {bool}:
+            # The truth of some values cannot be asked, like that of an array.
+            asked = replace(lane, values=answers)
+            answers, lost = self._collect(place, asked, lambda lane: map(bool, lane.values))
+            lane = lane.without(lost)
+        return lane if all(answers) else lane.keep(answers)
 
     def _flat_map(self, place: int, step: Step, lane: Lane) -> Lane:
         collect: Callable[[Any], list[Any]] = _elements if step.partial else list
@@ -189,11 +195,15 @@ class BatchRun:
                 raised: BaseException = error
             else:
                 if len(out) + len(lost) == size:
+                    if len(out) > done:
+                        self._attempts[place].progressed()
                     return out, lost
                 raised = StopIteration("The function raised StopIteration.")
             position = len(out) + len(lost)
             one = Lane([lane.values[position]], [lane.unit(position)], lane.fanned)
             kept = self._meet(place, raised, one, results, progressed=len(out) > done)
+            # Its traceback holds this frame: together they would keep the batch alive.
+            del raised
             if kept is None:
                 lost.append(position)
             else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from sparkguard.core.ledger import Span
 from sparkguard.core.record import Record
 from sparkguard.executor.plan import Layout
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class Source:
     """An Arrow batch whose columns become Python objects on demand."""
@@ -22,6 +25,12 @@ class Source:
         self.batch = batch
         self._layout = layout
 
+    @cached_property
+    def _arrays(self) -> list[pa.Array]:
+        # A batch makes a new object each time that it is asked for a column.
+        arrays: list[pa.Array] = self.batch.columns
+        return arrays
+
     def record(self, row: int) -> Record:
         """The record of one row, as it came in."""
         at = self._layout
@@ -29,7 +38,7 @@ class Source:
             key=_bytes(self._get(at.key, row)),
             value=_bytes(self._get(at.value, row)),
             headers=_headers(self._get(at.headers, row)),
-            timestamp=_utc(self._get(at.timestamp, row)),
+            timestamp=self._instant(at.timestamp, row),
             topic=self._get(at.topic, row),
             partition=self._get(at.partition, row),
             offset=self._get(at.offset, row),
@@ -63,7 +72,17 @@ class Source:
         ]
 
     def _get(self, column: int | None, row: int) -> Any:
-        return None if column is None else self.batch.column(column)[row].as_py()
+        return None if column is None else self._arrays[column][row].as_py()
+
+    def _instant(self, column: int | None, row: int) -> datetime | None:
+        if column is None:
+            return None
+        array = self._arrays[column]
+        if array.type.unit != "us":
+            return _utc(array[row].as_py())
+        # What Spark has; a sixth of what making a datetime with the column's zone costs.
+        since = array[row].value
+        return None if since is None else _EPOCH + timedelta(microseconds=since)
 
     def _columns(self, row: int) -> str | None:
         if not self._layout.others:

@@ -107,6 +107,7 @@ class KafkaWriter:
         self._config = sink.client
         self._dialect: Any = sink.dialect
         self._clients: dict[bool, Client] = {False: client(self._config, task.name)}
+        self._look_at = 0.0
         self._lock = threading.Lock()
         self._pending: Counter[bool] = Counter()
         self._too_large: deque[tuple[Letter, Form]] = deque()
@@ -228,10 +229,18 @@ class KafkaWriter:
     def _raise_if_hopeless(self) -> None:
         if self._failed is not None:
             self._raise(self._failed.str(), retriable=not _is_refusal(self._failed))
-        if self._task.cancelled is not None and self._task.cancelled():
+        if self._cancelled():
             self._raise("the task is being stopped")
         if self._pending.total() and time.monotonic() > self._heard + self._patience():
             self._raise("no answer within the delivery timeout")
+
+    def _cancelled(self) -> bool:
+        """Look at most ten times a second: a look at the stop marker costs as much as a letter."""
+        now = time.monotonic()
+        if self._task.cancelled is None or now < self._look_at:
+            return False
+        self._look_at = now + _SLICE_SECONDS
+        return self._task.cancelled()
 
     def _patience(self) -> float:
         timeout = self._config.get("message.timeout.ms", self._config["delivery.timeout.ms"])

@@ -15,20 +15,29 @@ KNOWN = {"python", "yaml", "sh", "text", "toml", "promql", "sql"}
 
 
 def _with(language: str) -> list[Any]:
-    found = [page for page in PAGES if any(block.language == language for block in blocks(page))]
-    return [pytest.param(page, id=page.name) for page in found]
+    return [
+        pytest.param(page, id=page.name)
+        for page in PAGES
+        if any(block.language == language for block in blocks(page))
+    ]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """The test's own folder, as the working directory."""
-    before = Path.cwd()
+def folder(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
+    """The test's own folder, as the working directory of Python and of Spark."""
+    jvm: Any = spark.sparkContext._jvm
+    context: Any = spark.sparkContext._jsc
+    files = jvm.org.apache.hadoop.fs.FileSystem.get(context.hadoopConfiguration())
+    before = Path.cwd(), files.getWorkingDirectory()
     os.chdir(tmp_path)
+    files.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(f"file:{tmp_path}"))
     yield tmp_path
-    os.chdir(before)
+    os.chdir(before[0])
+    files.setWorkingDirectory(before[1])
 
 
-@pytest.mark.parametrize("page", _with("python"))
+# README has a test of its own: it is run as a program.
+@pytest.mark.parametrize("page", [one for one in _with("python") if one.id != "README.md"])
 def test_python(page: Path, folder: Path, spark: SparkSession) -> None:
     """A page's Python blocks run from top to bottom; a YAML block before is ``guard.yaml``."""
     # As in a notebook or a script: what is defined here travels to the workers by value.

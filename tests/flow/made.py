@@ -71,6 +71,8 @@ class ListSink:
     stored: list[Letter] = field(default_factory=list)
     written: list[Letter] = field(default_factory=list)
     fails: bool = False
+    retriable: bool = True
+    refusal: str | None = None
 
     def open(self, task: SinkTask) -> Writer:
         return _ListWriter(self, task.name)
@@ -79,7 +81,7 @@ class ListSink:
         """Nothing can be wrong."""
 
     def refuses(self, letter: Letter) -> str | None:
-        return None
+        return self.refusal
 
 
 class _ListWriter:
@@ -94,7 +96,7 @@ class _ListWriter:
 
     def flush(self) -> None:
         if self._sink.fails:
-            raise SinkError("it was told to fail.", sink=self._name)
+            raise SinkError("it was told to fail.", sink=self._name, retriable=self._sink.retriable)
         self._sink.stored.extend(self._waiting)
         self._waiting.clear()
 

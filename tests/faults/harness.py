@@ -1,0 +1,167 @@
+"""Starting the job, and counting what became of every record."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import duckdb
+import msgspec
+from pyspark.sql import SparkSession
+
+from sparkguard.core.ledger import Account
+from sparkguard.guard import Guard
+from tests.faults.job import Job, build
+from tests.faults.stages import Order
+from tests.support.kafka import Broker, Message
+from tests.support.process import Child
+from tests.support.spark import ROOT
+
+PATIENCE = 150
+"""Seconds after which a child counts as hanging; the machine may be slow."""
+
+
+class Running:
+    """The job in a process of its own."""
+
+    def __init__(self, job: Job) -> None:
+        folder = Path(job.root)
+        number = len(list(folder.glob("job-*.json")))
+        path = folder / f"job-{number}.json"
+        path.write_bytes(msgspec.json.encode(job))
+        self.log = folder / f"job-{number}.log"
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tests.faults.job", str(path)]
+        self.child = Child(command, log=self.log, env=env)
+
+    def ended(self, within: float = PATIENCE) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        try:
+            return self.child.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"The job hangs: {self.said()[-5000:]}") from None
+        finally:
+            self.child.end()
+
+    def said(self) -> str:
+        """What it has printed so far."""
+        return self.log.read_text(errors="replace")
+
+
+def finish(spark: SparkSession, job: Job) -> Guard:
+    """Start the job again in this process, without its fault, until there is nothing left."""
+    guard = job.guard()
+    job = msgspec.structs.replace(job, fault="", trigger="all", batch_trick="")
+    guard.run(build(spark, job, guard))
+    return guard
+
+
+def wait_for(there: Callable[[], object], what: str, within: float = PATIENCE) -> None:
+    """Wait until something is there."""
+    deadline = time.monotonic() + within
+    while not there():
+        assert time.monotonic() < deadline, f"{what} did not come."
+        time.sleep(0.02)
+
+
+def values(count: int, **tricks: Iterable[int]) -> list[bytes]:
+    """Orders, of which 1 % do not parse and 1 % are bad, and those with a trick."""
+    played = {n: trick for trick, numbers in tricks.items() for n in numbers}
+    made = []
+    for n in range(count):
+        trick, _, at = played.get(n, "bad" if n % 100 == 13 else "").partition("@")
+        value = msgspec.json.encode(Order(n, trick, at))
+        made.append(value[:-3] if n % 100 == 7 else value)
+    return made
+
+
+def fill_folder(job: Job, lines: list[bytes], files: int) -> None:
+    """The lines in so many files, one a batch."""
+    folder = Path(job.at("in"))
+    folder.mkdir(parents=True, exist_ok=True)
+    size = -(-len(lines) // files)
+    for part in range(files):
+        mine = lines[part * size : (part + 1) * size]
+        path = folder / f"{part:03}.json"
+        path.write_bytes(b"".join(line + b"\n" for line in mine))
+        # Spark takes the oldest first.
+        os.utime(path, (1_000_000 + part, 1_000_000 + part))
+
+
+def fill_topic(broker: Broker, topic: str, lines: list[bytes], partitions: int) -> None:
+    """The lines in a topic, over all of its partitions."""
+    broker.produce(
+        topic,
+        (
+            Message(
+                key=b"\xff%d" % n,
+                value=value,
+                headers=(("n", b"%d" % n), ("none", None)),
+                partition=n % partitions,
+            )
+            for n, value in enumerate(lines)
+        ),
+    )
+
+
+class Counted:
+    """What a job has left behind: rows, letters and the ledger."""
+
+    def __init__(self, job: Job, broker: Broker | None = None) -> None:
+        self._job = job
+        self.out = _ids(job)
+        self.letters = _topic_letters(broker, job.dead) if broker and job.dead else _letters(job)
+        self.total: Account = job.guard().ledger.total("orders")
+
+    def files(self, name: str) -> list[Path]:
+        """The Parquet files in a folder of the job."""
+        return sorted(Path(self._job.at(name)).glob("**/*.parquet"))
+
+    def holds(self, lines: list[bytes]) -> None:
+        """P1, P3, P4: every record is in one place, its bytes are whole, and the ledger says so.
+
+        Rows are compared by id and letters by theirs; the ledger is exact.
+        """
+        bad = {n for n, line in enumerate(lines) if not _good(line)}
+        small = {n for n in range(len(lines)) if n % 10 == 5} - bad
+        assert sorted(self.out) == sorted(set(range(len(lines))) - bad - small)
+        assert set(self.letters.values()) == {lines[n] for n in bad}
+        assert Counter(self.letters.values()) == Counter(lines[n] for n in bad)
+        total = self.total
+        counted = (total.records_in, total.records_out, total.total("filtered"))
+        assert counted == (len(lines), len(self.out), len(small))
+        assert total.total("dead_lettered") == len(bad)
+        assert total.balanced
+
+
+def _good(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=Order).do not in {"bad"}
+    except msgspec.MsgspecError:
+        return False
+
+
+def _ids(job: Job) -> list[int]:
+    if not list(Path(job.at("out")).glob("**/*.parquet")):
+        return []
+    # Of what Spark's own file sink wrote, only its log says what is committed.
+    found = f"'{job.at('out')}/**/*.parquet'"
+    return [row[0] for row in duckdb.execute(f"select id from {found}").fetchall()]
+
+
+def _letters(job: Job) -> dict[str, bytes]:
+    """Value by letter id; a letter that is stored twice counts once."""
+    if not list(Path(job.at("dead")).glob("**/*.parquet")):
+        return {}
+    rows = duckdb.execute(f"select distinct id, value from '{job.at('dead')}/**/*.parquet'")
+    return {row[0]: bytes(row[1]) for row in rows.fetchall()}
+
+
+def _topic_letters(broker: Broker, topic: str) -> dict[str, bytes]:
+    return {
+        (letter.header("sparkguard.id") or b"").decode(): letter.value or b""
+        for letter in broker.read_all(topic)
+    }

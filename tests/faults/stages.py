@@ -1,0 +1,118 @@
+"""Functions whose records say what goes wrong; workers import them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import sparkguard as sg
+
+
+class Order(msgspec.Struct):
+    """One record.
+
+    Attributes:
+        do: what happens to it: a key of `TRICKS`.
+        at: the file by which the trick knows that it was played, or is to be played no more.
+    """
+
+    id: int
+    do: str = ""
+    at: str = ""
+
+
+class Priced(msgspec.Struct):
+    id: int
+    total: float
+
+
+def first_time(marker: str) -> bool:
+    """Whether nobody asked before, in any process."""
+    try:
+        Path(marker).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _bad(order: Order) -> None:
+    raise ValueError(f"order {order.id} is bad")
+
+
+def _kill(order: Order) -> None:
+    if first_time(order.at):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exit(order: Order) -> None:
+    if first_time(order.at):
+        os._exit(3)
+
+
+def _fail_once(order: Order) -> None:
+    if first_time(order.at):
+        raise ConnectionError("once")
+
+
+def _outage(order: Order) -> None:
+    """The service is down until somebody makes the file."""
+    Path(f"{order.at}.met").touch()
+    if not Path(order.at).exists():
+        raise ConnectionError("the service is down")
+
+
+def _slow_once(order: Order) -> None:
+    """Hang the first time: until the file `.go` appears, a minute at most."""
+    if first_time(order.at):
+        deadline = time.monotonic() + 60
+        while not Path(f"{order.at}.go").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def _full_disk(_: Order) -> None:
+    """From here on this worker may write no file."""
+    import resource
+
+    # Without this the kernel ends the process instead of failing the write.
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def _exit_by_exception(order: Order) -> None:
+    raise SystemExit(3)
+
+
+def _typo(order: Order) -> None:
+    prize(order)  # type: ignore[name-defined]  # noqa: F821 - that is the trick
+
+
+TRICKS: dict[str, Any] = {
+    "": lambda _: None,
+    "bad": _bad,
+    "exit": _exit,
+    "exit_by_exception": _exit_by_exception,
+    "fail_once": _fail_once,
+    "full_disk": _full_disk,
+    "kill": _kill,
+    "outage": _outage,
+    "slow_once": _slow_once,
+    "typo": _typo,
+}
+
+decode = sg.deserialize(sg.Json(Order), name="decode")
+
+
+@sg.map
+def price(order: Order) -> Priced:
+    """Do what the record says, then the business."""
+    TRICKS[order.do](order)
+    return Priced(order.id, order.id * 1.5)
+
+
+@sg.filter
+def worth_it(priced: Priced) -> bool:
+    """Every tenth order is filtered."""
+    return priced.id % 10 != 5

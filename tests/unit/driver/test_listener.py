@@ -1,0 +1,192 @@
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sparkguard.core.ledger import Account
+from sparkguard.core.policy import Budget
+from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.listener import checkpoint_path, drain, find_lost, settle
+from sparkguard.driver.settle import Settler
+from sparkguard.driver.state import State
+from sparkguard.hookspecs import Members
+from sparkguard.testing.queries import FakeQuery
+from tests.unit.driver.desks import Box, entry
+from tests.unit.driver.test_checkpoint import Written
+
+
+class Keeps(FakeQuery):
+    """A query that says where its checkpoint is, as Spark's classic one does."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(query_id="q")
+        execution = SimpleNamespace(resolvedCheckpointRoot=lambda: root)
+        self._jsq = SimpleNamespace(streamingQuery=lambda: execution)
+
+
+class Office:
+    """The accounts of a query whose batches are reported after their commit."""
+
+    def __init__(self, folder: Path) -> None:
+        state = State(str(folder / "state"))
+        self.box = Box()
+        self.accounts = Accounts(state)
+        self.accounts.listen(self.box)  # type: ignore[arg-type]
+        self.settler = Settler("app", self.accounts, Members())
+        self.settler.watch("orders", {"decode": Budget(max_ratio=0.1, window=10)})
+        self.ledger = Ledger(state, self.accounts.pending)
+        self.written = Written(folder / "checkpoint")
+        self.query = Keeps(f"file:{self.written.folder}")
+
+    def settled(self, *batches: int) -> None:
+        """These batches have accounts."""
+        for batch in batches:
+            self.box.append(entry(10 * batch, 10 * batch + 9, batch_id=batch))
+            self.settler.settle("q", batch, committed=True)
+
+    def find(self) -> dict[int | None, tuple[int, bool]]:
+        """Look for what is lost; the ledger afterwards."""
+        find_lost(self.query, self.accounts, self.ledger)  # type: ignore[arg-type]
+        return {
+            one.batch_id: (one.records_in, one.counts_lost) for one in self.ledger.batches("orders")
+        }
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    """The accounts of one query."""
+    return Office(tmp_path)
+
+
+def test_counts_lost(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    """P4: a batch whose driver died after the commit is reported, with `in` from the offsets."""
+    for batch in range(4):
+        office.written.batch(batch, {"in": {"0": 10 * batch + 10}})
+    office.settled(0, 1, 3)
+    assert office.find() == {0: (10, False), 1: (10, False), 2: (10, True), 3: (10, False)}
+    assert "sparkguard.counts_lost flow='orders' batch_id=2 records_in=10" in caplog.text
+    caplog.clear()
+    office.find()
+    assert not caplog.text, "it is reported once"
+
+
+def test_counts_lost_of_files(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    """P4: a source that does not say how many records it read loses its counts all the same."""
+    for batch in range(3):
+        office.written.batch(batch, {"logOffset": batch})
+    office.settled(0)
+    assert office.find() == {0: (10, False), 1: (0, True), 2: (0, True)}
+    assert "batch_id=2" in caplog.text
+
+
+def test_nothing_lost(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    """Batches without data, uncommitted ones, and those from before the ledger are not lost."""
+    for batch, end in enumerate((10, 20, 20, 30)):
+        office.written.batch(batch, {"in": {"0": end}}, committed=batch < 3)
+    office.settled(1)
+    assert office.find() == {1: (10, False)}
+    assert not caplog.text
+
+
+def test_own_accounts_miss_nothing(office: Office) -> None:
+    """A batch function has an account for batches that failed only; the others are not lost."""
+    for batch in range(4):
+        office.written.batch(batch, {"in": {"0": 10 * batch + 10}})
+    office.settled(0, 1, 2, 3)
+    office.accounts.store([Account(flow="store", query_id="q", batch_id=1, own=True)])
+    office.find()
+    assert [one.batch_id for one in office.ledger.batches("store")] == [1]
+
+
+def test_entries_on_their_way(office: Office) -> None:
+    """P4: a batch of this very run, committed while we look, is not lost: its entries are here."""
+    for batch in range(2):
+        office.written.batch(batch, {"in": {"0": 10 * batch + 10}})
+    office.settled(0)
+    office.box.append(entry(10, 19, batch_id=1))
+    assert office.find()[1] == (10, False)
+
+
+def test_a_checkpoint_that_cannot_be_read(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+    """A filesystem that only Spark knows stops no query; it is said that nobody looked."""
+    office.settled(0)
+    office.query = Keeps("nobodyknows://bucket/checkpoint")
+    assert office.find() == {0: (10, False)}
+    assert "cannot be read" in caplog.text
+
+
+def test_checkpoint_path() -> None:
+    """Spark's form of a local path becomes ours; URIs stay; Spark Connect does not tell."""
+    assert checkpoint_path(Keeps("file:/tmp/a b%20c")) == "/tmp/a b%20c"  # type: ignore[arg-type]
+    assert checkpoint_path(Keeps("s3://b/c")) == "s3://b/c"  # type: ignore[arg-type]
+    assert checkpoint_path(FakeQuery()) is None  # type: ignore[arg-type]
+
+
+class Streams:
+    """The session's queries, of which one runs."""
+
+    def __init__(self, query: Any) -> None:
+        self.streams = SimpleNamespace(get=lambda query_id: query)
+
+
+def progress(query: FakeQuery, batch_id: int = 0) -> Any:
+    """What Spark reports of a batch."""
+    return SimpleNamespace(id=query.id, runId=query.runId, batchId=batch_id, name="orders query")
+
+
+class Stopped(FakeQuery):
+    """Says when it was stopped."""
+
+    def __init__(self, **facts: Any) -> None:
+        super().__init__(**facts)
+        self.seen = threading.Event()
+
+    def stop(self) -> None:
+        super().stop()
+        self.seen.set()
+
+
+def test_a_report_settles(office: Office) -> None:
+    """P4: a batch that Spark reports is stored."""
+    query = Stopped(query_id="q")
+    office.box.append(entry(0, 9))
+    settle(Streams(query), office.settler, progress(query))  # type: ignore[arg-type]
+    assert office.ledger.total("orders").records_in == 10
+    assert not office.settler.breaches
+
+
+def test_a_breach_stops_the_query(office: Office) -> None:
+    """P5: where the commit came first, the query is stopped, and its run remembered."""
+    query = Stopped(query_id="q")
+    office.box.append(entry(0, 9, dead=9))
+    settle(Streams(query), office.settler, progress(query))  # type: ignore[arg-type]
+    assert query.seen.wait(30)
+    assert office.settler.breaches.keys() == {query.runId}
+
+
+def test_a_late_breach_stops_no_other_run(office: Office) -> None:
+    """P5: a report of a run that is over does not stop the one that was started after it."""
+    old, new = Stopped(query_id="q"), Stopped(query_id="q")
+    office.box.append(entry(0, 9, dead=9))
+    before = set(threading.enumerate())
+    settle(Streams(new), office.settler, progress(old))  # type: ignore[arg-type]
+    assert set(threading.enumerate()) <= before
+    assert new.stops == 0
+    assert office.settler.breaches.keys() == {old.runId}
+
+
+def test_drain() -> None:
+    """Spark's reports are waited for; a session that is gone is not."""
+    asked: list[int] = []
+    query = FakeQuery()
+    drain(query)
+    bus = SimpleNamespace(waitUntilEmpty=asked.append)
+    context = SimpleNamespace(listenerBus=lambda: bus)
+    session = SimpleNamespace(sparkContext=lambda: context)
+    query._jsq = SimpleNamespace(sparkSession=lambda: session)  # type: ignore[attr-defined]
+    drain(query)
+    assert len(asked) == 1
+    query._jsq = SimpleNamespace()  # type: ignore[attr-defined]
+    drain(query)
