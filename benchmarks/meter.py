@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import psutil
 from pyspark.sql import SparkSession
+
+# By pid and time of birth: the parent, and the CPU seconds of it and of those it waited for.
+_Workers = dict[tuple[int, float], tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,7 @@ class Meter:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._numbers = itertools.count()
         self._jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # noqa: SLF001
 
     def run(self, job: Callable[[], object]) -> Cost:
@@ -40,7 +45,7 @@ class Meter:
         driver, workers, began = self._driver(), self._workers(), time.perf_counter()
         job()
         wall = time.perf_counter() - began
-        in_workers = self._workers() - workers
+        in_workers = _spent(workers, self._workers())
         return Cost(wall=wall, cpu=self._driver() - driver + in_workers, workers=in_workers)
 
     def peak_memory(self, job: Callable[[], object]) -> int:
@@ -51,7 +56,7 @@ class Meter:
         """
         environment = self._spark.sparkContext.environment
         before = {process.pid for process in self._jvm.children(recursive=True)}
-        environment["SPARKGUARD_BENCHMARK_WORKERS"] = str(max(before, default=0))
+        environment["SPARKGUARD_BENCHMARK_WORKERS"] = str(next(self._numbers))
         try:
             job()
             new = [p.pid for p in self._jvm.children(recursive=True) if p.pid not in before]
@@ -62,13 +67,29 @@ class Meter:
     def _driver(self) -> float:
         return _seconds(self._jvm) + _seconds(psutil.Process(os.getpid()))
 
-    def _workers(self) -> float:
-        """Of living processes, and of dead ones by way of the daemon that waited for them."""
-        total = 0.0
+    def _workers(self) -> _Workers:
+        found: _Workers = {}
         for process in self._jvm.children(recursive=True):
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-        return total
+            try:
+                times, parent = process.cpu_times(), process.ppid()
+            except psutil.NoSuchProcess:
+                continue
+            seconds = times.user + times.system + times.children_user + times.children_system
+            found[process.pid, process.create_time()] = parent, seconds
+        return found
+
+
+def _spent(before: _Workers, after: _Workers) -> float:
+    """CPU seconds between two looks; a dead worker's are in the daemon that waited for it.
+
+    A daemon that Spark has ended since had nothing to do, and takes its seconds with it.
+    """
+    living = {pid for pid, _ in after}
+    spent = sum(seconds for _, seconds in after.values())
+    for key, (parent, seconds) in before.items():
+        if key in after or parent in living:
+            spent -= seconds
+    return spent
 
 
 def _seconds(process: psutil.Process) -> float:

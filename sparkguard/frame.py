@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,12 @@ class Arranger:
         if self._reads_value:
             self._check_value()
         if self._kafka and "headers" not in self._types:
-            log(HEADERS_MISSING, flow=self._flow, hint="set the option includeHeaders to true")
+            log(
+                HEADERS_MISSING,
+                level=logging.WARNING,
+                flow=self._flow,
+                hint="set the option includeHeaders to true",
+            )
         columns = {name: self._column(name) for name in self._shown()}
         file = None if self._kafka else _file_path(self._frame)
         if file is not None:
@@ -195,12 +201,25 @@ def _file_path(frame: DataFrame) -> Column | None:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
+    # Where Spark's plan can be asked, trying would have PySpark log the refusal as an error.
+    if getattr(frame, "_jdf", None) is not None and not _plan_has_file_path(frame):
+        return None
     column = f.col("_metadata.file_path")
     try:
         _ = frame.select(column).schema
     except AnalysisException:
         return None
     return column
+
+
+def _plan_has_file_path(frame: DataFrame) -> bool:
+    jvm: Any = frame._jdf  # noqa: SLF001 - the plan has no public door
+    plan = jvm.queryExecution().analyzed()
+    hidden = plan.metadataOutput()
+    found = [hidden.apply(place) for place in range(hidden.size())]
+    types = [one.dataType().simpleString() for one in found if one.name() == "_metadata"]
+    # The rows of a join come from two files, and neither is the row's own.
+    return len(types) == 1 and "file_path:string" in types[0]
 
 
 def _fields(carry: Sequence[Any], known: dict[str, int]) -> tuple[tuple[str, int], ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkguard.core.failure import Failure
+from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
 from sparkguard.core.policy import Policy
 from sparkguard.core.route import route
-from sparkguard.errors import StageFailedError
+from sparkguard.errors import SinkError, StageFailedError
 
 
 def decide(failure: Failure, policy: Policy) -> Outcome:
@@ -61,5 +61,37 @@ def stage_failed(failure: Failure, action: str, reason: str) -> StageFailedError
         "offset": record.offset,
         "file": record.file,
         "batch_id": failure.batch_id,
+    }
+    return StageFailedError(sentence, facts)
+
+
+def not_stored(
+    app: str, flow: str, error: SinkError, failure: Failure | None = None
+) -> StageFailedError:
+    """The error that stops the query because a sink did not store a letter (P2).
+
+    Args:
+        failure: what the letter tells of, where it is one; a flush is about several.
+    """
+    about = ""
+    facts: dict[str, Any] = {}
+    if failure is not None:
+        record = failure.record
+        at = f" at {record.coordinates}" if record.coordinates else ""
+        about = f" (stage {failure.stage!r}{at})"
+        facts = {"stage": failure.stage, "topic": record.topic, "file": record.file}
+        facts |= {"partition": record.partition, "offset": record.offset}
+    sentence = f"Flow {flow!r} could not store its letters{about}: {error}"
+    facts |= {
+        "sentence": sentence,
+        "action": "restart" if error.retriable else "fail",
+        "reason": "a letter that cannot be stored is never skipped",
+        "app": app,
+        "flow": flow,
+        "sink": error.sink,
+        "category": Category.PRODUCTION.value,
+        "cause": (Cause.TRANSIENT if error.retriable else Cause.POISON).value,
+        "exception_type": "sparkguard.errors.SinkError",
+        "message": error.problem[:500],
     }
     return StageFailedError(sentence, facts)

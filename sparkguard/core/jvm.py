@@ -73,7 +73,11 @@ def classify_jvm(error: BaseException) -> Cause | None:
             by_state = classify_condition(condition) or classify_sqlstate(state) or by_state
         if not isinstance(link, BaseException):
             by_class = JAVA.get(_text_of(_call(link, "getClass"), "getName") or "") or by_class
-    return by_state or by_class or classify_text(str(error))
+    if by_state is not None:
+        return by_state
+    text = str(error)
+    # A worker that was killed is met as an end of file or as a reset connection, by chance.
+    return _by_words(text) or by_class or classify_text(text)
 
 
 def classify_text(text: str) -> Cause | None:
@@ -166,11 +170,14 @@ def _by_state(text: str) -> Cause | None:
     return found
 
 
+def _by_words(text: str) -> Cause | None:
+    return next((cause for phrase, cause in PHRASES.items() if phrase in text), None)
+
+
 def _by_phrase(text: str) -> Cause | None:
-    for phrase, cause in PHRASES.items():
-        if phrase in text:
-            return cause
-    found = None
+    found = _by_words(text)
+    if found is not None:
+        return found
     for match in _JAVA_CLASS.finditer(text):
         found = JAVA.get(match[0], found)
     return found

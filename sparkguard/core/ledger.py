@@ -21,7 +21,6 @@ FACTS = (
     "elements",
     "failed_attempts",
     "retries",
-    "sink_failures",
 )
 """What is counted for each stage: records, but for ``elements`` of partial stages, and tries."""
 

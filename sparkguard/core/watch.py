@@ -57,6 +57,7 @@ class QueryFailed:
 
     Attributes:
         stage, coordinates: where, if a guarded stage was it; else empty.
+        sink: the sink that did not store a letter, if that was it; else empty.
         message: bounded and redacted text of the exception.
     """
 
@@ -70,6 +71,7 @@ class QueryFailed:
     coordinates: str = ""
     exception_type: str = ""
     message: str = ""
+    sink: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from sparkguard.driver import trouble
 from sparkguard.driver.clock import Clock, SystemClock
 from sparkguard.driver.rows import write_letters
 from sparkguard.driver.settle import Settler
-from sparkguard.driver.stop import Stop
+from sparkguard.driver.stop import Stop, StoppedBatchError
 from sparkguard.driver.trouble import Trouble
 from sparkguard.events import BATCH_FAILED, RETRY_SCHEDULED, log
 from sparkguard.executor.plan import ORIGIN_COLUMN
@@ -102,6 +102,7 @@ class BatchFunction:
                 self._enact(failure, tries.batch)
                 return
             if self._wait(failure, timeout, tries):
+                self._stop.gate(tries.batch, tries.query_id)
                 raise stage_failed(failure, "stop", "the query is being stopped") from error
 
     def _try(self, tries: _Tries) -> BaseException | None:
@@ -117,11 +118,17 @@ class BatchFunction:
         return None
 
     def _met(self, error: BaseException, tries: _Tries) -> Trouble:
-        """What the exception means; raises it where it is none of this stage's failures."""
+        """What the exception means, if it is a failure of this stage.
+
+        Raises:
+            StoppedBatchError: the query is being stopped, whatever came out of it.
+            StageFailedError: a flow's stage has failed and was decided about.
+        """
         met = trouble.read(error, self._stage.policy.classify)
         ended = self._stop.ended(tries.query_id)
         if ended or (ended is None and met.stopped and met.decided is None):
-            raise error  # the query is being stopped: no retry, no letter (P12)
+            # No failure: no retry, no letter (P12).
+            raise StoppedBatchError(error) from None
         if met.decided is error:
             raise error
         if met.decided is not None:

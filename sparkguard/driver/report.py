@@ -80,6 +80,7 @@ class Report:
                 coordinates=at,
                 exception_type=kind,
                 message=message(met),
+                sink=str(facts.get("sink") or ""),
             )
         )
 

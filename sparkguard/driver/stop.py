@@ -9,6 +9,7 @@ from __future__ import annotations
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from sparkguard.driver import trouble
 from sparkguard.driver.state import State
 
 if TYPE_CHECKING:
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
 
 _HOLD_MILLISECONDS = 3600 * 1000
 _SLICE_MILLISECONDS = 200
+_SHOWN = 200
+
+
+class StoppedBatchError(Exception):
+    """A batch ended because its query is being stopped; it comes again.
+
+    Spark tells a stop from a failure by words in the text that comes back from Python
+    (`StreamExecution.PROXY_ERROR`), with a regular expression that overflows the stack
+    on a long one. So this says the words, says them last, and shows little else.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        seen = trouble.text_of(error).partition("\n")[0][:_SHOWN]
+        super().__init__(
+            f"The query is being stopped; its batch comes again. ({type(error).__name__}: {seen}) "
+            "[py4j.protocol.Py4JJavaError: An error occurred while calling the batch function: "
+            "java.lang.InterruptedException]"
+        )
 
 
 class Stop:
@@ -136,6 +156,9 @@ class Stop:
 
         The wait happens in the JVM, on the query's own thread: stopping the query
         interrupts it, and Spark then sees a stop and no failure.
+
+        Raises:
+            StoppedBatchError: the query is being stopped.
         """
         while self._asked and query_id is not None:
             self._held.add(query_id)
@@ -144,7 +167,8 @@ class Stop:
     def pause(self, batch: DataFrame, seconds: float) -> bool:
         """Wait between two tries of a batch; whether a stop was asked for meanwhile.
 
-        Stopping the query ends the wait at once, with Spark's InterruptedException.
+        Raises:
+            StoppedBatchError: the query is being stopped, which ends the wait at once.
         """
         left = int(seconds * 1000)
         while left > 0 and not self._asked:
@@ -155,4 +179,9 @@ class Stop:
 
 def _sleep(batch: DataFrame, milliseconds: int) -> None:
     jvm: Any = batch.sparkSession.sparkContext._jvm  # noqa: SLF001 - the JVM has no public door
-    jvm.java.lang.Thread.sleep(milliseconds)
+    try:
+        jvm.java.lang.Thread.sleep(milliseconds)
+    except Exception as error:
+        if trouble.read(error).stopped:
+            raise StoppedBatchError(error) from None
+        raise

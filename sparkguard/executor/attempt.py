@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 from sparkguard.core.budget import Window
 from sparkguard.core.classify import classify
-from sparkguard.core.decide import decide, stage_failed
+from sparkguard.core.decide import decide, not_stored, stage_failed
 from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.fingerprint import describe
 from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
@@ -166,8 +166,7 @@ class Attempt:
         try:
             self._work.delivery.write(sink, failure)
         except SinkError as error:
-            action = "restart" if error.retriable else "fail"
-            raise stage_failed(failure, action, str(error)) from error
+            raise not_stored(failure.app, failure.flow, error, failure) from error
 
     def _spend(self, failure: Failure) -> None:
         window, budget = self._window, self._step.policy.budget

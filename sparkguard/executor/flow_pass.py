@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
+from sparkguard.core.decide import not_stored
 from sparkguard.core.ledger import Entry
 from sparkguard.errors import SinkError, StageFailedError
 from sparkguard.executor.attempt import Attempt
@@ -85,18 +86,7 @@ def _flush(plan: Plan, delivery: Delivery) -> None:
     try:
         delivery.flush()
     except SinkError as error:
-        sentence = f"Flow {plan.flow!r} could not store its letters: {error}"
-        facts = {
-            "sentence": sentence,
-            "action": "restart" if error.retriable else "fail",
-            "cause": "transient" if error.retriable else "poison",
-            "category": "production",
-            "flow": plan.flow,
-            "app": plan.app,
-            "sink": error.sink,
-            "exception_type": "sparkguard.errors.SinkError",
-        }
-        raise StageFailedError(sentence, facts) from error
+        raise not_stored(plan.app, plan.flow, error) from error
 
 
 def _stopped(plan: Plan, stopped: StoppedError) -> StageFailedError:

@@ -4,6 +4,7 @@ Files or Kafka in, a guarded flow, a file a batch out; the fault that is asked f
 happens once.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -109,8 +110,10 @@ def store(job: Job) -> Callable[[DataFrame, int], None]:
             case "exit":
                 raise SystemExit(3)
             case "slow":
+                time.sleep(1)
+            case "hang":
                 Path(job.at("met")).touch()
-                time.sleep(3)
+                time.sleep(120)
         batch.write.mode("overwrite").parquet(job.at(f"out/{batch_id}"))
 
     return write
@@ -176,6 +179,8 @@ def die(job: Job) -> None:
 def main(path: str) -> None:
     """Run the job until it ends, and as the supervisor says."""
     job = msgspec.json.decode(Path(path).read_bytes(), type=Job)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     # It lives for seconds: a JVM that optimises little is up sooner.
     options = f"{CONF['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     conf = {"spark.driver.extraJavaOptions": options, **job.conf}

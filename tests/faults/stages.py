@@ -58,8 +58,9 @@ def _fail_once(order: Order) -> None:
 
 
 def _outage(order: Order) -> None:
-    """The service is down until somebody makes the file."""
-    Path(f"{order.at}.met").touch()
+    """The service is down until somebody makes the file; who asked is written down."""
+    with Path(f"{order.at}.met").open("a") as met:
+        met.write(f"{os.getpid()}\n")
     if not Path(order.at).exists():
         raise ConnectionError("the service is down")
 

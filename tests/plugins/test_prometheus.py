@@ -93,7 +93,7 @@ def test_scraped_over_http(python: Path) -> None:
         f"sparkguard_dead_lettered_total{stage} 2.0",
         f"sparkguard_failed_attempts_total{stage} 5.0",
         f"sparkguard_retries_total{stage} 2.0",
-        f"sparkguard_sink_failures_total{stage} 0.0",
+        'sparkguard_sink_failures_total{app="shop",query="q"} 0.0',
         'sparkguard_restarts_total{app="shop",query="q"} 1.0',
     ):
         assert line in after.splitlines()

@@ -42,7 +42,6 @@ def test_batch_adds_up() -> None:
     assert value("sparkguard_dead_lettered_total", **stage) == 1
     assert value("sparkguard_failed_attempts_total", **stage) == 3
     assert value("sparkguard_retries_total", **stage) == 1
-    assert value("sparkguard_sink_failures_total", **stage) == 0
 
 
 def test_batch_finished_again_counts_once() -> None:
@@ -68,12 +67,14 @@ def test_counters_start_at_zero() -> None:
 
 def test_restarts_are_apart() -> None:
     """Failures, restarts and refusals have counters of their own (P19)."""
-    notify(MEMBERS, QueryFailed(app="apart", query_name="q1", cause="transient"))
+    failed = QueryFailed(app="apart", query_name="q1", cause="transient", sink="dead")
+    notify(MEMBERS, failed)
     notify(MEMBERS, RestartScheduled(app="apart", query_name="q1"))
     notify(MEMBERS, RestartScheduled(app="apart", query_name="q1"))
     notify(MEMBERS, RestartRefused(app="apart", query_name="q1"))
     at = {"app": "apart", "query": "q1"}
     assert value("sparkguard_queries_failed_total", **at, cause="transient") == 1
+    assert value("sparkguard_sink_failures_total", **at) == 1
     assert value("sparkguard_restarts_total", **at) == 2
     assert value("sparkguard_restarts_refused_total", **at) == 1
 

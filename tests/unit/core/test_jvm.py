@@ -129,6 +129,17 @@ def test_java_classes(name: str, cause: Cause) -> None:
     assert classify(java(Throwable("java.lang.RuntimeException"), Throwable(name))) is cause
 
 
+def test_a_killed_worker_is_fatal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that died may be met as a reset connection, which is not what happened."""
+    error = java(
+        Throwable("org.apache.spark.SparkException"), Throwable("java.net.SocketException")
+    )
+    assert classify(error) is T
+    said = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+    monkeypatch.setattr(_JavaError, "__str__", lambda _: said)
+    assert classify(error) is FATAL
+
+
 def test_java_causes_in_a_circle() -> None:
     """A throwable that is its own cause ends the walk."""
     odd = Throwable("java.lang.RuntimeException")

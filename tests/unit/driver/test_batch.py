@@ -1,3 +1,4 @@
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
-from sparkguard.driver.stop import Stop
+from sparkguard.driver.stop import Stop, StoppedBatchError
 from sparkguard.errors import StageFailedError
 from sparkguard.executor.plan import ORIGIN_COLUMN
 from sparkguard.handlers.fail import FailHandler
@@ -22,6 +23,13 @@ from sparkguard.testing.clock import ManualClock
 from sparkguard.testing.queries import FakeQuery
 from tests.unit.driver.desks import OUTAGE, POISON, Box, entry, policy, stage_failed
 from tests.unit.driver.frames import FakeFrame, interrupted
+
+PROXY_ERROR = re.compile(
+    r"py4j.protocol.Py4JJavaError: An error occurred while calling((.|\r\n|\r|\n)*)"
+    r"(java.lang.InterruptedException|java.io.InterruptedIOException"
+    r"|java.nio.channels.ClosedByInterruptException)"
+)
+"""How Spark tells a stop from a failure."""
 
 
 class Bench:
@@ -220,9 +228,9 @@ def test_interrupted_in_user_code(tmp_path: Path) -> None:
     error = interrupted()
     bench = Bench(tmp_path, policy(handler=LogAndContinueHandler(), whole_batch="skip"), error)
     bench.takes = lambda: bench.box.append(entry(0, 9))
-    with pytest.raises(type(error)) as caught:
+    with pytest.raises(StoppedBatchError) as caught:
         bench()
-    assert caught.value is error, "Spark knows a stop by this very exception"
+    assert caught.value.error is error
     assert len(bench.seen) == 1
     assert bench.ledger.batches() == []
 
@@ -233,9 +241,27 @@ def test_whatever_comes_out_of_a_stop(tmp_path: Path) -> None:
     query = FakeQuery(query_id="q")
     bench.stop.follow(query)
     bench.takes = query.stop
-    with pytest.raises(ValueError, match="no such currency"):
+    with pytest.raises(StoppedBatchError, match="no such currency"):
         bench()
     assert bench.ledger.batches() == []
+
+
+def test_spark_sees_a_stop(tmp_path: Path) -> None:
+    """P12: what leaves the batch has the words that Spark looks for, and little behind them.
+
+    Spark's expression recurses for each character behind the first words.
+    """
+    query = FakeQuery(query_id="q")
+    for error in (POISON, interrupted(), ValueError("x" * 100_000)):
+        bench = Bench(tmp_path, policy(), error)
+        bench.stop.follow(query)
+        bench.takes = query.stop
+        with pytest.raises(StoppedBatchError) as caught:
+            bench()
+        said = "".join(traceback.format_exception(caught.value))
+        found = PROXY_ERROR.search(said)
+        assert found is not None
+        assert len(said) - found.start() < 300
 
 
 def test_an_interrupt_that_is_no_stop(tmp_path: Path) -> None:
@@ -255,7 +281,7 @@ def test_interrupted_while_waiting(tmp_path: Path) -> None:
         raise interrupted()
 
     bench.frame.sleep = sleep
-    with pytest.raises(Exception, match="InterruptedException"):
+    with pytest.raises(StoppedBatchError):
         bench()
     assert len(bench.seen) == 1
 
@@ -270,13 +296,31 @@ def test_a_stop_while_waiting(tmp_path: Path) -> None:
     )
     bench = Bench(tmp_path, chosen, *[OUTAGE] * 9)
     bench.takes = lambda: bench.box.append(entry(0, 9))
+    held = []
+
+    def sleep(_: int) -> None:
+        if bench.stop.requested:
+            held.append(bench.stop.holds("q"))
+            raise interrupted()
+        bench.stop.request("SIGTERM")
+
+    bench.frame.sleep = sleep
+    with pytest.raises(StoppedBatchError):
+        bench()
+    assert held == [True], "the supervisor may stop it now: nothing runs"
+    assert len(bench.seen) == 1
+    assert bench.ledger.batches() == []
+
+
+def test_a_stop_while_waiting_by_hand(tmp_path: Path) -> None:
+    """P7: outside a query there is nothing to hold, and the wait ends all the same."""
+    bench = Bench(tmp_path, policy(retry=Retry(initial=999.0)), *[OUTAGE] * 9)
+    bench.frame.query_id = None
     bench.frame.sleep = lambda _: bench.stop.request("SIGTERM")
     raised = bench.fails()
     assert raised.action == "stop"
     assert raised.__cause__ is OUTAGE
     assert len(bench.seen) == 1
-    assert len(bench.frame.slept) == 1
-    assert bench.ledger.batches() == []
 
 
 def test_held_at_the_entry(tmp_path: Path) -> None:
@@ -288,7 +332,7 @@ def test_held_at_the_entry(tmp_path: Path) -> None:
 
     bench.frame.sleep = sleep
     bench.stop.request("SIGTERM")
-    with pytest.raises(Exception, match="InterruptedException"):
+    with pytest.raises(StoppedBatchError):
         bench()
     assert bench.seen == []
     assert bench.stop.holds("q")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkguard.driver.state import State
-from sparkguard.driver.stop import Stop
+from sparkguard.driver.stop import Stop, StoppedBatchError
 from sparkguard.testing.queries import FakeQuery
 from tests.unit.driver.frames import FakeFrame, interrupted
 
@@ -85,7 +85,7 @@ def test_gate_holds(stop: Stop) -> None:
             raise error
 
     frame = FakeFrame(sleep=sleep)
-    with pytest.raises(Exception, match="InterruptedException"):
+    with pytest.raises(StoppedBatchError):
         stop.gate(frame, "q")  # type: ignore[arg-type]
     assert len(frame.slept) == 3, "an hour that is over is no reason to begin"
     stop.gate(frame, None)  # type: ignore[arg-type]
@@ -105,6 +105,17 @@ def test_pause_in_slices(stop: Stop) -> None:
     assert stop.pause(frame, 3600)  # type: ignore[arg-type]
     assert len(frame.slept) == 1
     assert frame.slept[0] <= 500
+
+
+def test_a_jvm_that_is_gone(stop: Stop) -> None:
+    """What is no interrupt stays what it is."""
+
+    def dead(_: int) -> None:
+        raise ConnectionRefusedError
+
+    stop.request("code")
+    with pytest.raises(ConnectionRefusedError):
+        stop.gate(FakeFrame(sleep=dead), "q")  # type: ignore[arg-type]
 
 
 def test_look(stop: Stop, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparkguard.core.watch import QueryStopped
+from sparkguard.driver.stop import StoppedBatchError
 from sparkguard.errors import ConfigError, RestartLimitError, StageFailedError
 from sparkguard.testing.queries import BATCH, BUSY, END, REST, FakeQuery
 from tests.unit.driver.desks import OUTAGE, POISON, Office, failing, stage_failed
@@ -92,7 +93,7 @@ def test_a_held_batch_is_between(office: Office) -> None:
         def play(self, act: Any) -> None:
             super().play(act)
             if act == BUSY:
-                with pytest.raises(Exception, match="InterruptedException"):
+                with pytest.raises(StoppedBatchError):
                     office.stop.gate(frame, self.id)  # type: ignore[arg-type]
 
     query = Guarded(lambda: office.stop.request("code"), BATCH, "ask", acts=repeat(BUSY))

@@ -24,14 +24,14 @@ STAGES: Final = {
     "dead_lettered": Counter("sparkguard_dead_lettered", "Records stored as letters.", STAGE),
     "failed_attempts": Counter("sparkguard_failed_attempts", "Tries that failed.", STAGE),
     "retries": Counter("sparkguard_retries", "Tries after the first.", STAGE),
-    "sink_failures": Counter(
-        "sparkguard_sink_failures", "Letters that a sink could not store.", STAGE
-    ),
 }
 """Counters by the ledger's fact."""
 
 QUERIES_FAILED: Final = Counter(
     "sparkguard_queries_failed", "Queries that ended with an exception.", (*QUERY, "cause")
+)
+SINK_FAILURES: Final = Counter(
+    "sparkguard_sink_failures", "Tasks that failed because a sink did not store a letter.", QUERY
 )
 RESTARTS: Final = Counter("sparkguard_restarts", "Restarts by the supervisor.", QUERY)
 RESTARTS_REFUSED: Final = Counter(
@@ -50,7 +50,7 @@ def start_flow(app: str, flow: str, stages: tuple[str, ...]) -> None:
 
 def start_query(app: str, query: str) -> None:
     """Make the label sets of a query, at 0."""
-    for counter in (RESTARTS, RESTARTS_REFUSED):
+    for counter in (SINK_FAILURES, RESTARTS, RESTARTS_REFUSED):
         counter.labels(app, query)
     for cause in ("poison", "transient", "programming", "fatal"):
         QUERIES_FAILED.labels(app, query, cause)

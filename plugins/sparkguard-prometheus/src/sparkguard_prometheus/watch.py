@@ -57,7 +57,9 @@ def on_batch_finished(batch: BatchFinished) -> None:
 
 @hookimpl
 def on_query_failed(failed: QueryFailed) -> None:
-    """Count the failed query by its cause."""
+    """Count the failed query by its cause, and the sink that made it fail."""
+    if failed.sink:
+        counters.SINK_FAILURES.labels(failed.app, failed.query_name or "").inc()
     counters.QUERIES_FAILED.labels(failed.app, failed.query_name or "", failed.cause).inc()
     ensure_started()
 
