@@ -142,6 +142,8 @@ class StageFailedError(SparkguardError):
     _MARKER: ClassVar[re.Pattern[str]] = re.compile(r"\[sparkguard:([A-Za-z0-9_=-]+)\]")
 
     def __init__(self, sentence: str, facts: Mapping[str, Any]) -> None:
+        # What a record says must not pass for a marker of ours.
+        sentence = sentence.replace("[sparkguard:", "[sparkguard ")
         self.sentence = sentence
         # `find` needs the sentence, whoever made the facts.
         self.facts = {"sentence": sentence, **facts}
@@ -152,6 +154,12 @@ class StageFailedError(SparkguardError):
     def __str__(self) -> str:
         return str(self.args[0])
 
+    def plain(self) -> StageFailedError:
+        """The same failure without the marker, for a person to read."""
+        told = StageFailedError(self.sentence, self.facts)
+        told.args = (self.sentence,)
+        return told
+
     @property
     def action(self) -> str:
         """What the outcome asked for: ``fail`` or ``restart``."""
@@ -159,8 +167,8 @@ class StageFailedError(SparkguardError):
 
     @classmethod
     def find(cls, text: str) -> StageFailedError | None:
-        """The first failure whose marker stands in `text`, or None."""
-        for match in cls._MARKER.finditer(text):
+        """The failure whose marker stands last in `text`, behind what records say, or None."""
+        for match in reversed([*cls._MARKER.finditer(text)]):
             try:
                 facts = json.loads(base64.urlsafe_b64decode(match[1]))
                 return cls(str(facts["sentence"]), facts)

@@ -69,6 +69,9 @@ class Flow:
             StageError: the frame has not what the first stage reads.
             ConfigError, SinkError: a sink cannot take this flow's letters.
         """
+        if not hasattr(frame, "mapInArrow"):
+            kind = type(frame).__name__
+            raise StageError(f"Flow {self.name!r} takes a DataFrame, not {kind}.")
         self.bound.check(frame, self._sinks())
         reads_value = self.stages[0].kind == "deserialize"
         arranged = Arranger(frame, self.name, reads_value=reads_value).arrange(self.carry)
@@ -97,11 +100,14 @@ class Flow:
                 )
             schema = schema.add(column)
         return arranged.frame.mapInArrow(
-            functools.partial(_run, pickling.dumps(plan), accumulator), schema
+            functools.partial(_run, _packed(plan), accumulator), schema
         )
 
     def _sinks(self) -> list[str]:
-        return sorted({policy.sink for policy in self.policies.values()})
+        """The sinks that letters of this flow may go to."""
+        found = {name for policy in self.policies.values() for name in policy.sinks()}
+        overflows = {getattr(self.bound.sinks.get(name), "overflow", None) for name in found}
+        return sorted(found | {name for name in overflows if name})
 
     def _steps(self) -> tuple[Step, ...]:
         signatures = [stage.signature() for stage in self.stages]
@@ -131,6 +137,13 @@ def output_shape(stages: Sequence[Stage[Any, Any]], name: str) -> Shape:
     """
     if not stages:
         raise StageError(f"Flow {name!r} has no stages.")
+    for stage in stages:
+        if not isinstance(stage, Stage):
+            called = getattr(stage, "__name__", type(stage).__name__)
+            raise StageError(
+                f"Flow {name!r} takes stages, and {called!r} is none: decorate it with @sg.map, "
+                "@sg.flat_map, @sg.filter or @sg.deserialize, and give each stage by itself."
+            )
     names = [stage.name for stage in stages]
     for stage in stages:
         if stage.kind not in RECORD_KINDS:
@@ -186,6 +199,23 @@ def _accepts_none(
 
 def _spelled(annotation: Any) -> str:
     return getattr(annotation, "__name__", None) or str(annotation)
+
+
+def _packed(plan: Plan) -> bytes:
+    """The plan as it travels; names the stage that cannot."""
+    try:
+        return pickling.dumps(plan)
+    except Exception as error:
+        for step in plan.steps:
+            try:
+                pickling.dumps(step)
+            except Exception as own:
+                raise StageError(
+                    f"it cannot travel to the workers: {own}. Make inside the function what "
+                    "belongs to the driver (locks, clients, the session), or move it to a module.",
+                    stage=step.name,
+                ) from own
+        raise StageError(f"Flow {plan.flow!r} cannot travel to the workers: {error}.") from error
 
 
 def _run(work: bytes, accumulator: Any, batches: Iterable[Any]) -> Iterator[Any]:

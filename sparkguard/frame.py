@@ -201,8 +201,8 @@ def _file_path(frame: DataFrame) -> Column | None:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as f
 
-    # Where Spark's plan can be asked, trying would have PySpark log the refusal as an error.
-    if getattr(frame, "_jdf", None) is not None and not _plan_has_file_path(frame):
+    plan = getattr(frame, "_jdf", None)
+    if plan is None or not _shows_file_path(plan.queryExecution().analyzed()):
         return None
     column = f.col("_metadata.file_path")
     try:
@@ -212,14 +212,20 @@ def _file_path(frame: DataFrame) -> Column | None:
     return column
 
 
-def _plan_has_file_path(frame: DataFrame) -> bool:
-    jvm: Any = frame._jdf  # noqa: SLF001 - the plan has no public door
-    plan = jvm.queryExecution().analyzed()
+def _shows_file_path(plan: Any) -> bool:
+    """Whether to try at all: PySpark logs every refusal as an error, with a stack trace."""
     hidden = plan.metadataOutput()
-    found = [hidden.apply(place) for place in range(hidden.size())]
-    types = [one.dataType().simpleString() for one in found if one.name() == "_metadata"]
-    # The rows of a join come from two files, and neither is the row's own.
-    return len(types) == 1 and "file_path:string" in types[0]
+    columns = [hidden.apply(place) for place in range(hidden.size())]
+    types = [one.dataType().catalogString() for one in columns if one.name() == "_metadata"]
+    # A row of a join comes from two files, and neither is its own.
+    if len(types) != 1 or "file_path" not in types[0]:
+        return False
+    while plan.children().size() == 1:
+        # What Python has made of rows, like another flow, lies in no file any more.
+        if "MapIn" in plan.nodeName():
+            return False
+        plan = plan.children().apply(0)
+    return True
 
 
 def _fields(carry: Sequence[Any], known: dict[str, int]) -> tuple[tuple[str, int], ...]:

@@ -19,7 +19,7 @@ from sparkguard.driver.clock import SystemClock
 from sparkguard.driver.listener import find_lost, listen
 from sparkguard.driver.mailbox import Mailbox
 from sparkguard.driver.restarts import Limit, Restarts
-from sparkguard.driver.run import Desk, Run
+from sparkguard.driver.run import Desk, Run, names
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop
@@ -27,7 +27,7 @@ from sparkguard.driver.supervisor import Supervisor
 from sparkguard.errors import ConfigError, StageError
 from sparkguard.events import STAGE_UNUSED, log
 from sparkguard.flow import Bound, Flow, output_shape
-from sparkguard.frame import source_topics
+from sparkguard.frame import Carry, source_topics
 from sparkguard.hookspecs import Members
 from sparkguard.stages.base import Stage
 from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
@@ -79,7 +79,9 @@ class Guard:
             self._settler.settle(query_id, batch_id)
         return Ledger(self._state, self._accounts.pending)
 
-    def flow(self, *stages: Stage[Any, Any], name: str, carry: Sequence[Any] = ()) -> Flow:
+    def flow(
+        self, *stages: Stage[Any, Any], name: str, carry: str | Carry | Sequence[str | Carry] = ()
+    ) -> Flow:
         """Consecutive record stages as one function from DataFrame to DataFrame.
 
         Args:
@@ -92,10 +94,10 @@ class Guard:
             ConfigError: the settings of a stage are wrong.
         """
         shape = output_shape(stages, name)
-        names = tuple(stage.name for stage in stages)
-        if self._flows.get(name, names) != names:
+        listed = tuple(stage.name for stage in stages)
+        if self._flows.get(name, listed) != listed:
             raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
-        self._flows[name] = names
+        self._flows[name] = listed
         policies = {stage.name: self._policy(stage, name) for stage in stages}
         self._settler.watch(name, {stage: policy.budget for stage, policy in policies.items()})
         bound = Bound(
@@ -109,7 +111,7 @@ class Guard:
         return Flow(
             name=name,
             stages=stages,
-            carry=tuple(carry),
+            carry=(carry,) if isinstance(carry, str | Carry) else tuple(carry),
             policies=policies,
             shape=shape,
             bound=bound,
@@ -158,6 +160,10 @@ class Guard:
             RestartLimitError: a limit is used up; uncaught, the process exits with 75.
             StageFailedError: a stage failed for a reason that no restart heals.
         """
+        for build in builds:
+            if not callable(build):
+                kind = type(build).__name__
+                raise StageError(f"guard.run takes functions that start a query, not {kind}.")
         self._warn_of_unused()
         desk = Desk(
             app=self.settings.app,
@@ -168,15 +174,12 @@ class Guard:
             breach=lambda query_id: self._settler.breaches.pop(query_id, None),
             flows=lambda: dict(self._flows),
         )
-        runs = [self._run(build, builds, desk) for build in builds]
+        limit = limit_of(self.settings)
+        runs = [
+            Run(build, name, Restarts(self._state, name, limit, desk.clock), desk)
+            for build, name in zip(builds, names(builds), strict=True)
+        ]
         Supervisor(runs, self._stop, desk.clock, grace=grace).run()
-
-    def _run(self, build: Callable[[], StreamingQuery], builds: Sequence[Any], desk: Desk) -> Run:
-        name = getattr(build, "__name__", type(build).__name__)
-        if [getattr(other, "__name__", "") for other in builds].count(name) > 1:
-            name = f"{name}-{list(builds).index(build)}"
-        restarts = Restarts(self._state, name.strip("<>"), limit_of(self.settings), desk.clock)
-        return Run(build, name, restarts, desk)
 
     def _started(self, query: StreamingQuery) -> None:
         find_lost(query, self._accounts, Ledger(self._state))

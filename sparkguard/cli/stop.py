@@ -43,6 +43,10 @@ def stop(
                 raise ConfigError(f"{config} is about the app {settings.app!r}, not {app!r}.")
             app, path = settings.app, settings.state.path
         place = State.at(path, app)
+        if not place.exists():
+            raise ConfigError(
+                f"There is no state of the app {app!r} at {place.path}: give --state or --config."
+            )
         place.request_stop()
     if as_json:
         say_json({"ok": True, "app": app, "state": place.path})

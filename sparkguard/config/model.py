@@ -117,6 +117,9 @@ def _named(model: type[Member], method: str, value: Any) -> Any:
         made = model(type=type(value).__name__)
         made._value = value  # noqa: SLF001  # the model's own private attribute
         return made
+    if not isinstance(value, Mapping | Member):
+        problem = "Must be a name, or a mapping with 'type' and its options."
+        raise ValueError(problem)  # noqa: TRY004  # pydantic reports a ValueError, not a TypeError
     return value
 
 
@@ -130,6 +133,14 @@ def _pattern(text: str) -> str:
     except re.error as error:
         raise ValueError(f"This is no regular expression: {error}.") from error
     return text
+
+
+def _app(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ValueError(
+            "Must be of letters, digits, '.', '_' and '-', and begin with one of the first two."
+        )
+    return name
 
 
 Pattern = Annotated[StrictStr, AfterValidator(_pattern)]
@@ -244,7 +255,7 @@ class RestartSettings(Model):
 class Settings(Model):
     """Everything a guard can be told; without arguments the built-in defaults."""
 
-    app: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "app"
+    app: Annotated[StrictStr, AfterValidator(_app)] = "app"
     """Name of the application, in letters, state and metrics."""
     state: StateSettings = StateSettings()
     """Where the app keeps its state."""

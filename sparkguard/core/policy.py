@@ -83,3 +83,13 @@ class Policy:
     isolate: bool = False
     writes: Writes | None = None
     whole_batch: WholeBatch | None = None
+
+    def handlers(self) -> tuple[Handler, ...]:
+        """Every handler that may be asked."""
+        named = tuple(handler for _, handler in self.by_exception)
+        return (self.handler, self.on_transient, self.on_programming, self.on_fatal, *named)
+
+    def sinks(self) -> set[str]:
+        """Names of the sinks that letters may go to: the stage's, and those of its handlers."""
+        named = {getattr(handler, "sink", None) for handler in self.handlers()}
+        return {self.sink, *(name for name in named if name)}

@@ -196,6 +196,9 @@ class BatchFunction:
             outcome=type(outcome).__name__,
             exception=failure.exception_type,
         )
+        if isinstance(outcome, Continue | DeadLetter) and self._stage.policy.whole_batch is None:
+            reason = "a whole batch leaves only where the settings say 'whole_batch'"
+            raise stage_failed(failure, "fail", reason) from failure.exception
         match outcome:
             case Continue():
                 self._settler.left(failure, "skipped", batch.count())

@@ -250,8 +250,9 @@ def _final(met: Trouble) -> BaseException:
     """What is raised for a failure that is final: the stage's, where it was a stage's."""
     if met.decided is None or met.decided is met.error:
         return met.error
-    met.decided.__cause__ = met.error
-    return met.decided
+    told = met.decided.plain()
+    told.__cause__ = met.error
+    return told
 
 
 def _exception(query: Any) -> BaseException | None:

@@ -29,6 +29,10 @@ class State:
         """The directory, absolute."""
         return self._files.path
 
+    def exists(self) -> bool:
+        """Whether an app has kept anything here."""
+        return filesystem.exists(self.path)
+
     @property
     def stop_marker(self) -> str:
         """Path of the marker that asks the app's queries to stop."""

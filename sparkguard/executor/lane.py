@@ -6,9 +6,9 @@ an element of a partial flat_map, a pair of row and path.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 Unit = int | tuple[int, str]
@@ -67,9 +67,26 @@ class Lane:
             return self
         return self.keep([unit not in gone for unit in self.units])
 
+    def parts(self, size: int) -> Iterator[Lane]:
+        """The lane in pieces of so many values, which know their units."""
+        units = range(len(self.values)) if self.units is None else self.units
+        for start in range(0, len(self.values), size):
+            part = slice(start, start + size)
+            yield replace(self, values=self.values[part], units=units[part])
+
     def _without(self, lost: Collection[int]) -> list[Unit]:
         units = range(len(self.values)) if self.units is None else self.units
         return list(compress(units, _flags(len(self.values), lost)))
+
+
+def joined(parts: Sequence[Lane]) -> Lane:
+    """The parts of a lane as one lane again."""
+    values = list(chain.from_iterable(part.values for part in parts))
+    fanned = any(part.fanned for part in parts)
+    # A part whose units are a range still has all of them.
+    if all(isinstance(part.units, range) for part in parts):
+        return Lane(values, None, fanned)
+    return Lane(values, list(chain.from_iterable(part.units or () for part in parts)), fanned)
 
 
 def row_of(unit: Unit) -> int:

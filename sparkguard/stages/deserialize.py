@@ -53,4 +53,7 @@ def deserialize(source: Any = None, /, *, name: str | None = None, returns: Any 
             msg = "a format says itself what it gives; leave out returns=."
             raise StageError(msg, stage=name or "deserialize")
         return Stage(kind="deserialize", name=name or "deserialize", format=source)
+    if isinstance(source, type):
+        msg = f"{source.__name__} is a type, not a format: say sg.Json({source.__name__})."
+        raise StageError(msg, stage=name or "deserialize")
     return decorate(source)

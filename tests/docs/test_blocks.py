@@ -1,6 +1,8 @@
 """Every code block in the docs runs: Python as one program a page, YAML as settings."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,37 @@ def folder(tmp_path: Path, spark: SparkSession) -> Iterator[Path]:
     files.setWorkingDirectory(before[1])
 
 
-# README has a test of its own: it is run as a program.
-@pytest.mark.parametrize("page", [one for one in _with("python") if one.id != "README.md"])
+def _is_program(page: Any) -> bool:
+    """Pages that make a session of their own are run as a program, in a folder of their own."""
+    return "getOrCreate()" in page.values[0].read_text(encoding="utf-8")
+
+
+# README has a test of its own.
+@pytest.mark.parametrize(
+    "page", [one for one in _with("python") if _is_program(one) and one.id != "README.md"]
+)
+def test_program(page: Path, tmp_path: Path) -> None:
+    """A page that is a whole program runs as one."""
+    python = []
+    for block in blocks(page):
+        if block.language == "yaml":
+            python.append(f"open('guard.yaml', 'w').write({block.text!r})")
+        if block.language == "python":
+            python.append(block.text)
+    (tmp_path / "page.py").write_text("\n".join(python), encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("page", [one for one in _with("python") if not _is_program(one)])
 def test_python(page: Path, folder: Path, spark: SparkSession) -> None:
     """A page's Python blocks run from top to bottom; a YAML block before is ``guard.yaml``."""
     # As in a notebook or a script: what is defined here travels to the workers by value.

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,8 +12,11 @@ from pathlib import Path
 import duckdb
 import msgspec
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkguard.core.ledger import Account
+from sparkguard.driver.accounts import Ledger
+from sparkguard.driver.state import State
 from sparkguard.guard import Guard
 from tests.faults.job import Job, build
 from tests.faults.stages import Order
@@ -107,18 +111,60 @@ def fill_topic(broker: Broker, topic: str, lines: list[bytes], partitions: int) 
     )
 
 
+def letter_files(job: Job) -> list[Path]:
+    """The files of letters that the job has published."""
+    return sorted(Path(job.at("dead")).glob("**/*.parquet"))
+
+
+class Supervised:
+    """`guard.run` in a thread of this process, until the app is asked to stop."""
+
+    def __init__(self, spark: SparkSession, job: Job) -> None:
+        self.guard = job.guard()
+        self._job = job
+        self._start = build(spark, job, self.guard)
+        self._error: BaseException | None = None
+        self.starts = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.guard.run(self._counted)
+        except BaseException as error:
+            self._error = error
+
+    def _counted(self) -> StreamingQuery:
+        self.starts += 1
+        return self._start()
+
+    @property
+    def records_in(self) -> int:
+        """How many records the ledger has seen; raises what ended the run."""
+        if self._error is not None:
+            raise self._error
+        return Ledger(State(self._job.at("state"))).total("orders").records_in
+
+    def stop(self) -> None:
+        """Ask the app to stop, and wait until it has."""
+        State(self._job.at("state")).request_stop()
+        self.ended()
+
+    def ended(self) -> None:
+        """Wait for the end; raises what ended the run."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "The run hangs."
+        if self._error is not None:
+            raise self._error
+
+
 class Counted:
     """What a job has left behind: rows, letters and the ledger."""
 
     def __init__(self, job: Job, broker: Broker | None = None) -> None:
-        self._job = job
         self.out = _ids(job)
         self.letters = _topic_letters(broker, job.dead) if broker and job.dead else _letters(job)
         self.total: Account = job.guard().ledger.total("orders")
-
-    def files(self, name: str) -> list[Path]:
-        """The Parquet files in a folder of the job."""
-        return sorted(Path(self._job.at(name)).glob("**/*.parquet"))
 
     def holds(self, lines: list[bytes]) -> None:
         """P1, P3, P4: every record is in one place, its bytes are whole, and the ledger says so.
@@ -147,14 +193,13 @@ def _good(line: bytes) -> bool:
 def _ids(job: Job) -> list[int]:
     if not list(Path(job.at("out")).glob("**/*.parquet")):
         return []
-    # Of what Spark's own file sink wrote, only its log says what is committed.
     found = f"'{job.at('out')}/**/*.parquet'"
     return [row[0] for row in duckdb.execute(f"select id from {found}").fetchall()]
 
 
 def _letters(job: Job) -> dict[str, bytes]:
     """Value by letter id; a letter that is stored twice counts once."""
-    if not list(Path(job.at("dead")).glob("**/*.parquet")):
+    if not letter_files(job):
         return {}
     rows = duckdb.execute(f"select distinct id, value from '{job.at('dead')}/**/*.parquet'")
     return {row[0]: bytes(row[1]) for row in rows.fetchall()}

@@ -29,6 +29,7 @@ class Job(msgspec.Struct, kw_only=True):
     Attributes:
         root: folder of everything it writes, and of its input where that is files.
         servers, topic, dead: of Kafka; files where they are empty.
+        client: settings of the producer of letters.
         fault: ``before_flush`` or ``after_flush`` of the letters, ``settled`` (accounts are
             stored, the batch is not committed), ``committed`` (it is, the accounts are not
             stored): the driver is killed there, once.
@@ -45,6 +46,7 @@ class Job(msgspec.Struct, kw_only=True):
     servers: str = ""
     topic: str = ""
     dead: str = ""
+    client: dict[str, Any] = {}
     master: str = "local[2]"
     conf: dict[str, str] = {}
     fault: str = ""
@@ -66,6 +68,7 @@ class Job(msgspec.Struct, kw_only=True):
         sink: dict[str, Any] = {"type": "file", "path": self.at("dead")}
         if self.dead:
             sink = {"type": "kafka", "bootstrap_servers": self.servers, "topic": self.dead}
+            sink["config"] = self.client
         known: dict[str, Any] = {
             "app": "fault",
             "state": {"path": self.at("state")},

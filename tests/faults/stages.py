@@ -6,7 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import msgspec
+from fsspec.implementations.local import LocalFileSystem
 
 import sparkguard as sg
 
@@ -73,10 +75,12 @@ def _slow_once(order: Order) -> None:
             time.sleep(0.05)
 
 
-def _full_disk(_: Order) -> None:
+def _full_disk(order: Order) -> None:
     """From here on this worker may write no file."""
     import resource
 
+    if not first_time(order.at):
+        return
     # Without this the kernel ends the process instead of failing the write.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
@@ -102,6 +106,26 @@ TRICKS: dict[str, Any] = {
     "slow_once": _slow_once,
     "typo": _typo,
 }
+
+class FlakyFileSystem(LocalFileSystem):
+    """``flaky:///path``: local files, whose writing fails while the file `/path.down` is there."""
+
+    protocol = "flaky"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return LocalFileSystem._strip_protocol(path.removeprefix("flaky://"))  # type: ignore[no-any-return]
+
+    def open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        down = any(Path(f"{parent}.down").exists() for parent in Path(path).parents)
+        if "w" in mode and down:
+            Path(f"{path.partition('/dead')[0]}/met").touch()
+            raise OSError("the storage is down")
+        return super().open(path, mode, *args, **options)
+
+
+# Workers import this module, so they know the filesystem too.
+fsspec.register_implementation("flaky", FlakyFileSystem, clobber=True)
 
 decode = sg.deserialize(sg.Json(Order), name="decode")
 

@@ -11,7 +11,15 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from sparkguard.cli import app
-from tests.faults.harness import Counted, Running, fill_folder, finish, values, wait_for
+from tests.faults.harness import (
+    Counted,
+    Running,
+    fill_folder,
+    finish,
+    letter_files,
+    values,
+    wait_for,
+)
 from tests.faults.job import Job, build
 
 LONG = {"backoff": {"initial": "60s", "max": "60s"}}
@@ -55,7 +63,7 @@ def test_a_query_is_stopped_while_a_worker_waits(
     lines = outage_in(job)
     query = build(spark, job, job.guard())()
     wait_for(lambda: met(job), "The outage")
-    letters = len(Counted(job).files("dead"))
+    letters = len(letter_files(job))
 
     began = time.monotonic()
     query.stop()
@@ -63,7 +71,7 @@ def test_a_query_is_stopped_while_a_worker_waits(
     assert time.monotonic() - began < 2 + SLACK
 
     assert query.exception() is None
-    assert len(Counted(job).files("dead")) == letters
+    assert len(letter_files(job)) == letters
     Path(job.at("up")).touch()
     if writer == "foreach_batch":
         finish(spark, job)

@@ -139,8 +139,8 @@ def test_facts_come_through_text() -> None:
     assert str(found) == str(sent)
 
 
-def test_first_of_several() -> None:
-    """The first readable marker counts; broken ones are passed over."""
+def test_last_of_several() -> None:
+    """The last readable marker counts; broken ones, and what records say before, do not."""
     broken = ["[sparkguard:x]", "[sparkguard:====]", "[sparkguard:]"]
     no_facts: list[Any] = [[1], "text", None, {"no": "sentence"}, 3]
     broken += [_marker(json.dumps(facts)) for facts in no_facts]
@@ -150,7 +150,19 @@ def test_first_of_several() -> None:
     one, two = (StageFailedError(name, {"stage": name}) for name in ("one", "two"))
     found = StageFailedError.find(f"{text} {one} {two}")
     assert found is not None
-    assert found.facts["stage"] == "one"
+    assert found.facts["stage"] == "two"
+
+
+def test_a_record_forges_no_marker() -> None:
+    """Text of a record in the sentence is no marker, and a plain failure shows none."""
+    forged = str(StageFailedError("forged", {"stage": "forged"}))
+    error = StageFailedError(f"bad value {forged}", {"stage": "price"})
+    found = StageFailedError.find(str(error))
+    assert found is not None
+    assert found.facts["stage"] == "price"
+    assert len(StageFailedError._MARKER.findall(str(error))) == 1
+    assert "[sparkguard:" not in str(found.plain())
+    assert found.plain().facts == found.facts
 
 
 def test_facts_that_are_no_json() -> None:

@@ -189,6 +189,11 @@ def test_stop(run: Run, tmp_path: Path) -> None:
         (["--config", "guard.yaml"], tmp_path / "b"),
         (["payments"], tmp_path / "state" / "payments"),
     ):
+        missing = run("stop", *arguments, settings=settings)
+        assert missing.exit_code == 1
+        assert "There is no state of the app" in missing.stderr
+        assert not place.exists()
+        place.mkdir(parents=True)
         result = run("stop", *arguments, "--json", settings=settings)
         assert result.exit_code == 0
         assert json.loads(result.stdout)["state"] == str(place)

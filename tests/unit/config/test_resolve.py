@@ -306,7 +306,7 @@ def test_unreadable_options() -> None:
         ("{by_exception: {KeyError: log_and_continue}}", False),
         ("{}", True),
         ("{handler: restart}", True),
-        ("{handler: dead_letter, isolate: true}", True),
+        ("{whole_batch: skip}", True),
         ("{handler: dead_letter, whole_batch: dead_letter}", True),
         ("{handler: log_and_continue, whole_batch: skip}", True),
     ],
@@ -319,3 +319,16 @@ def test_whole_batch_must_be_asked_for(text: str, asked: bool) -> None:
     else:
         with pytest.raises(ConfigError, match="must be asked for in so many words"):
             check_foreach_batch("s", found)
+
+
+def test_isolate_is_refused() -> None:
+    """What is not there yet is refused, rather than taken for a whole batch."""
+    found = resolved("stages: {s: {isolate: true}}", category=Category.PRODUCTION)
+    with pytest.raises(ConfigError, match="isolate: true"):
+        check_foreach_batch("s", found)
+
+
+def test_whole_batch_names_the_handler() -> None:
+    """Who allows a whole batch to leave has said what is to happen with it."""
+    found = resolved("stages: {s: {whole_batch: skip}}", category=Category.PRODUCTION)
+    assert isinstance(found.handler, LogAndContinueHandler)
