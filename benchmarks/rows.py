@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from benchmarks import peers
-from benchmarks.bench import Bench, evaluate
+from benchmarks.bench import Bench, evaluate, evaluated
 from benchmarks.compare import Row, row
 from benchmarks.orders import decode, price, ship
 
@@ -24,9 +23,9 @@ def one_pass(bench: Bench) -> list[Row]:
     full, value = bench.frame(), bench.frame().select("value")
     costs = bench.compare(
         {
-            "guarded": lambda: evaluate(full.transform(flow)),
-            "bare": lambda: evaluate(full.mapInArrow(peers.bare, peers.PRICED)),
-            "value": lambda: evaluate(value.transform(flow)),
+            "guarded": evaluated(full.transform(flow)),
+            "bare": evaluated(full.mapInArrow(peers.bare, peers.PRICED)),
+            "value": evaluated(value.transform(flow)),
         },
         rounds=bench.rounds * 2,
     )
@@ -56,8 +55,8 @@ def chained(bench: Bench) -> list[Row]:
     frame = bench.frame()
     costs = bench.compare(
         {
-            "guarded": lambda: evaluate(frame.transform(flow)),
-            "chained": lambda: evaluate(peers.chained(frame)),
+            "guarded": evaluated(frame.transform(flow)),
+            "chained": evaluated(peers.chained(frame)),
         }
     )
     says = "three guarded stages / three chained bare mapInArrow"
@@ -119,7 +118,7 @@ def _failing(bench: Bench, name: str, sink: str, guard: Any) -> Row:
     flow = guard.flow(decode, price, name="orders")
     frames = {"failing": bench.frame(MANY), "clean": bench.frame()}
     costs = bench.compare(
-        {side: partial(evaluate, frame.transform(flow)) for side, frame in frames.items()}
+        {side: evaluated(frame.transform(flow)) for side, frame in frames.items()}
     )
     says = f"guarded, 5 % failing into {sink} / none failing"
     pair = ("failing", "clean")

@@ -54,38 +54,31 @@ if TYPE_CHECKING:
     from sparkguard.stages.map import map
 
 _HOMES: Final = {
-    "Account": "core.ledger",
-    "Category": "core.failure",
-    "Cause": "core.failure",
-    "ConfigError": "errors",
-    "Continue": "core.outcome",
-    "DeadLetter": "core.outcome",
-    "Fail": "core.outcome",
-    "Failure": "core.failure",
-    "Flow": "flow",
-    "Guard": "guard",
-    "Json": "formats.json",
-    "Letter": "core.letter",
-    "ORIGIN": "frame",
-    "Outcome": "core.outcome",
-    "RECORD": "frame",
-    "Raw": "formats.raw",
-    "Record": "core.record",
-    "Restart": "core.outcome",
-    "RestartLimitError": "errors",
-    "Settings": "config.model",
-    "SinkError": "errors",
-    "SparkguardError": "errors",
-    "Stage": "stages.base",
-    "StageError": "errors",
-    "StageFailedError": "errors",
-    "Text": "formats.text",
-    "deserialize": "stages.deserialize",
-    "filter": "stages.filter",
-    "flat_map": "stages.flat_map",
-    "foreach_batch": "stages.foreach_batch",
-    "hookimpl": "hookspecs",
-    "map": "stages.map",
+    name: home
+    for home, names in {
+        "config.model": "Settings",
+        "core.failure": "Category Cause Failure",
+        "core.ledger": "Account",
+        "core.letter": "Letter",
+        "core.outcome": "Continue DeadLetter Fail Outcome Restart",
+        "core.record": "Record",
+        "errors": "ConfigError RestartLimitError SinkError SparkguardError StageError "
+        "StageFailedError",
+        "flow": "Flow",
+        "formats.json": "Json",
+        "formats.raw": "Raw",
+        "formats.text": "Text",
+        "frame": "ORIGIN RECORD",
+        "guard": "Guard",
+        "hookspecs": "hookimpl",
+        "stages.base": "Stage",
+        "stages.deserialize": "deserialize",
+        "stages.filter": "filter",
+        "stages.flat_map": "flat_map",
+        "stages.foreach_batch": "foreach_batch",
+        "stages.map": "map",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts

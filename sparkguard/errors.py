@@ -8,6 +8,7 @@
     ├── PluginError               a plugin is wrong; names its distribution
     │   └── DuplicateNameError    two members claim one name; names both
     ├── SinkError                 a letter could not be stored
+    ├── SourceError               what a query reads cannot be reached
     ├── StageFailedError          an outcome said fail or restart; carries the failure's facts
     ├── UnsupportedError          the engine at hand cannot do it (Spark Connect)
     └── RestartLimitError         the supervisor's limit is used up; the process exits with 75
@@ -122,6 +123,17 @@ class SinkError(SparkguardError):
         self.sink = sink
         self.retriable = retriable
         super().__init__(f"Sink {sink!r}: {problem}")
+
+
+class SourceError(SparkguardError):
+    """What a query is to read cannot be reached: an outage, so a restart makes sense."""
+
+    def __init__(self, *, servers: str) -> None:
+        self.servers = servers
+        super().__init__(
+            f"The source cannot be read: no broker answers at {servers}. "
+            "Start it, or correct the option kafka.bootstrap.servers."
+        )
 
 
 class UnsupportedError(SparkguardError):

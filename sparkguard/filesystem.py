@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import unquote
@@ -88,34 +88,20 @@ def write_atomically(fs: pafs.FileSystem, path: str, data: bytes) -> None:
 
     Locally it survives a power cut from here on, at the price of two fsyncs.
     """
-
-    def fill(stream: Any) -> None:
-        stream.write(data)
-
-    _put(fs, path, fill)
+    upload(fs, path, BytesIO(data))
 
 
 def upload(fs: pafs.FileSystem, path: str, source: IO[bytes]) -> None:
     """Like `write_atomically`, from the beginning of an open file, in pieces of 1 MiB."""
-
-    def fill(stream: Any) -> None:
-        source.seek(0)
-        shutil.copyfileobj(source, stream, _CHUNK)
-
-    _put(fs, path, fill)
-
-
-def _put(fs: pafs.FileSystem, path: str, fill: Callable[[Any], None]) -> None:
+    temporary = temporary_name(path)
     if isinstance(fs, pafs.LocalFileSystem):
-        temporary = temporary_name(path)
-        _write_local(temporary, path, fill)
+        _write_local(temporary, path, source)
         return
     if _is_object_store(fs):
-        _write_stream(fs, path, fill)
+        _write_stream(fs, path, source)
         return
-    temporary = temporary_name(path)
     fs.create_dir(path.rpartition("/")[0], recursive=True)
-    _write_stream(fs, temporary, fill)
+    _write_stream(fs, temporary, source)
     try:
         fs.move(temporary, path)
     except OSError:
@@ -130,11 +116,11 @@ def temporary_name(path: str) -> str:
     return f"{folder}{slash}{TEMPORARY}{uuid4().hex[:12]}-{name[:100]}.part"
 
 
-def _write_local(temporary: str, path: str, fill: Callable[[Any], None]) -> None:
+def _write_local(temporary: str, path: str, source: IO[bytes]) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     try:
         with Path(temporary).open("xb") as file:
-            fill(file)
+            _copy(source, file)
             fsync(file)
         publish_local(temporary, path)
     except BaseException:
@@ -159,15 +145,20 @@ def publish_local(temporary: str, path: str) -> None:
         os.close(folder)
 
 
-def _write_stream(fs: pafs.FileSystem, path: str, fill: Callable[[Any], None]) -> None:
+def _write_stream(fs: pafs.FileSystem, path: str, source: IO[bytes]) -> None:
     try:
         with fs.open_output_stream(path) as stream:
-            fill(stream)
+            _copy(source, stream)
     except BaseException:
         # Leaving the `with` may have finished the upload of what there was.
         with suppress(Exception):
             delete(fs, path)
         raise
+
+
+def _copy(source: IO[bytes], stream: Any) -> None:
+    source.seek(0)
+    shutil.copyfileobj(source, stream, _CHUNK)
 
 
 def _is_object_store(fs: pafs.FileSystem) -> bool:

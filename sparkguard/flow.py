@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkguard import pickling
-from sparkguard.core.missing import missing_on_worker
 from sparkguard.core.policy import Policy
 from sparkguard.core.shape import Shape
 from sparkguard.core.signature import Signature
@@ -36,7 +35,7 @@ class Bound:
     Attributes:
         mailbox: makes the way back for the workers' counts; None where there is none.
         streams: told the use token of every flow that reads a stream.
-        check: looks at the sinks before a frame is read; raises what makes it impossible.
+        check: looks at sinks and source before a frame is read; raises what makes it impossible.
     """
 
     app: str
@@ -68,6 +67,7 @@ class Flow:
         Raises:
             StageError: the frame has not what the first stage reads.
             ConfigError, SinkError: a sink cannot take this flow's letters.
+            SourceError: no broker of the Kafka stream answers.
         """
         if not hasattr(frame, "mapInArrow"):
             kind = type(frame).__name__
@@ -165,7 +165,14 @@ def output_shape(stages: Sequence[Stage[Any, Any]], name: str) -> Shape:
             "or use DataFrame.filter."
         )
     last = makers[-1]
-    return shape_of(last.signature().output, where=f"Stage {last.name!r}")
+    output = last.signature().output
+    if last.format is not None and output is Any:
+        raise StageError(
+            "it gives plain Python objects, and Spark's columns need a type: give the format one, "
+            "as in Json(Order), or go on with a map.",
+            stage=last.name,
+        )
+    return shape_of(output, where=f"Stage {last.name!r}")
 
 
 def _fit(stages: Sequence[Stage[Any, Any]]) -> None:
@@ -223,8 +230,4 @@ def _run(work: bytes, accumulator: Any, batches: Iterable[Any]) -> Iterator[Any]
     from sparkguard.executor.flow_pass import run
 
     count = None if accumulator is None else lambda entry: accumulator.add([entry])
-    try:
-        plan = pickling.loads(work)
-    except ImportError as error:
-        raise StageError(missing_on_worker(error)) from error
-    yield from run(plan, count, batches)
+    yield from run(pickling.loads_on_worker(work), count, batches)

@@ -95,7 +95,7 @@ class Arranger:
         for name, alias in carried.items():
             # A value that is cast for the stages is carried as it was.
             if name in self._cast():
-                columns[alias] = _quoted(name).alias(alias)
+                columns[alias] = quoted(name).alias(alias)
             else:
                 carried[name] = name
         selected = self._frame.select(*columns.values())
@@ -111,7 +111,7 @@ class Arranger:
             origin=origin,
             rows=len(self._shown()),
         )
-        repeated = [_field(self._frame, name) for name in carried]
+        repeated = [self._frame.schema[name] for name in carried]
         if origin:
             repeated.append(_hidden(selected, origin))
         return Arranged(frame=selected, layout=layout, repeated=tuple(repeated))
@@ -133,7 +133,7 @@ class Arranger:
         return [name for name in ("key", "value") if self._types.get(name) == "string"]
 
     def _column(self, name: str) -> Column:
-        column = _quoted(name)
+        column = quoted(name)
         cast = name in self._cast() and name in self._known()
         return column.cast("binary").alias(name) if cast else column
 
@@ -172,25 +172,42 @@ def is_kafka(frame: DataFrame) -> bool:
 
 def source_topics(frame: DataFrame) -> frozenset[str]:
     """The Kafka topics that the frame's plan reads by name, where the plan shows them."""
-    plan = getattr(frame, "_jdf", None)
-    if plan is None:
-        return frozenset()
-    leaves = plan.queryExecution().analyzed().collectLeaves()
     topics: set[str] = set()
-    for place in range(leaves.size()):
-        leaf = leaves.apply(place)
+    for leaf in _leaves(frame):
         found = re.search(r"Subscribe\[([^\]]*)\]", leaf.toString())
         topics.update(_split(found[1] if found else None))
-        if leaf.getClass().getSimpleName() == "StreamingRelationV2":
-            topics.update(_split(leaf.extraOptions().get("subscribe")))
+        topics.update(_split(_option(leaf, "subscribe")))
     return frozenset(topics)
+
+
+def source_servers(frame: DataFrame) -> frozenset[str]:
+    """The Kafka servers that the frame's streams read from, one text a stream."""
+    found = {_option(leaf, "kafka.bootstrap.servers") for leaf in _leaves(frame)}
+    return frozenset(servers for servers in found if servers)
+
+
+def _leaves(frame: DataFrame) -> list[Any]:
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return []
+    leaves = plan.queryExecution().analyzed().collectLeaves()
+    return [leaves.apply(place) for place in range(leaves.size())]
+
+
+def _option(leaf: Any, name: str) -> str | None:
+    """An option of a stream's source; None where the leaf is none."""
+    if leaf.getClass().getSimpleName() != "StreamingRelationV2":
+        return None
+    value: str | None = leaf.extraOptions().get(name)
+    return value
 
 
 def _split(names: str | None) -> set[str]:
     return {name.strip() for name in names.split(",")} if names else set()
 
 
-def _quoted(name: str) -> Column:
+def quoted(name: str) -> Column:
+    """The column of exactly this name, whatever characters it has."""
     from pyspark.sql import functions as f
 
     return f.col("`" + name.replace("`", "``") + "`")
@@ -232,10 +249,6 @@ def _fields(carry: Sequence[Any], known: dict[str, int]) -> tuple[tuple[str, int
     hidden = [one for one in carry if isinstance(one, Carry)]
     wanted = RECORD.fields if RECORD in hidden else ORIGIN.fields if hidden else ()
     return tuple((name, known[name]) for name in wanted if name in known)
-
-
-def _field(frame: DataFrame, name: str) -> StructField:
-    return frame.schema[name]
 
 
 def _hidden(selected: DataFrame, origin: Sequence[tuple[str, int]]) -> StructField:

@@ -18,16 +18,17 @@ from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.clock import SystemClock
 from sparkguard.driver.listener import find_lost, listen
 from sparkguard.driver.mailbox import Mailbox
+from sparkguard.driver.reach import answers
 from sparkguard.driver.restarts import Limit, Restarts
 from sparkguard.driver.run import Desk, Run, names
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop
 from sparkguard.driver.supervisor import Supervisor
-from sparkguard.errors import ConfigError, StageError
+from sparkguard.errors import ConfigError, SourceError, StageError
 from sparkguard.events import STAGE_UNUSED, log
 from sparkguard.flow import Bound, Flow, output_shape
-from sparkguard.frame import Carry, source_topics
+from sparkguard.frame import Carry, source_servers, source_topics
 from sparkguard.hookspecs import Members
 from sparkguard.stages.base import Stage
 from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
@@ -62,6 +63,7 @@ class Guard:
         self._batch_stages: set[str] = set()
         self._mailboxes: dict[str, Mailbox] = {}
         self._checked: set[tuple[str, frozenset[str]]] = set()
+        self._reached: set[str] = set()
 
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Guard:
@@ -106,7 +108,7 @@ class Guard:
             stop_marker=self._state.stop_marker,
             mailbox=self._mailbox,
             streams=self._accounts.streams,
-            check=self._check_sinks,
+            check=self._check,
         )
         return Flow(
             name=name,
@@ -198,6 +200,14 @@ class Guard:
             self._accounts.listen(self._mailboxes[key])
             listen(session, self._settler)
         return self._mailboxes[key]
+
+    def _check(self, frame: DataFrame, names: Sequence[str]) -> None:
+        self._check_sinks(frame, names)
+        for servers in source_servers(frame) - self._reached:
+            if not answers(servers):
+                raise SourceError(servers=servers)
+            # A restart during an outage is left to Spark, which waits for the broker.
+            self._reached.add(servers)
 
     def _check_sinks(self, frame: DataFrame, names: Sequence[str]) -> None:
         topics = source_topics(frame)

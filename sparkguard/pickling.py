@@ -30,6 +30,8 @@ import cloudpickle
 import msgspec
 from cloudpickle import cloudpickle as internals
 
+from sparkguard.errors import StageError
+
 _CONFIG: Final = (
     "frozen",
     "eq",
@@ -85,6 +87,29 @@ def loads(data: bytes) -> Any:
     return pickle.loads(data)
 
 
+def loads_on_worker(data: bytes) -> Any:
+    """The object in bytes that the driver's `dumps` made.
+
+    Raises:
+        StageError: a module that the driver has is missing here.
+    """
+    try:
+        return loads(data)
+    except ImportError as error:
+        raise StageError(missing_on_worker(error)) from error
+
+
+def missing_on_worker(error: ImportError) -> str:
+    """What to tell a user whose flow could not be unpickled in a worker because of `error`."""
+    name = getattr(error, "name", None)
+    what = f"The module {name!r}" if name else "A module"
+    return (
+        f"{what} cannot be imported on this worker ({type(error).__name__}: {error}). "
+        "Stages, handlers and sinks of importable modules travel by name: install the module "
+        "or the plugin on every worker, or ship it with --py-files or spark.submit.pyFiles."
+    )
+
+
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle's pickler, with the repairs that this module is for."""
 
@@ -97,7 +122,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, types.FunctionType):
             place = _behind_decorator(obj)
             if place is not None:
-                return _look_up, place
+                return look_up, place
         return super().reducer_override(obj)
 
     def _reduce_class(self, cls: type) -> Any:
@@ -115,27 +140,32 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 def _behind_decorator(function: types.FunctionType) -> tuple[str, str, int] | None:
     """Where an importable module holds a decorated `function`, and how deep under it."""
     module, name = function.__module__, function.__qualname__
-    home = sys.modules.get(module or "")
-    if home is None or module in {"__main__", "__mp_main__"} or "<locals>" in name:
-        return None
-    if internals._is_registered_pickle_by_value(home):
-        return None
-    found: Any = home
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    depth = 0
+    found, depth = at_home(module, name), 0
     while found is not None and found is not function:
         found, depth = getattr(found, "__wrapped__", None), depth + 1
     return (module, name, depth) if found is function and depth else None
 
 
-def _look_up(module: str, name: str, depth: int) -> Any:
+def at_home(module: str | None, name: str) -> Any:
+    """What an importable module holds under a qualified name; None where code goes by value."""
+    home = sys.modules.get(module or "")
+    if home is None or module in {"__main__", "__mp_main__"} or "<locals>" in name:
+        return None
+    return None if internals._is_registered_pickle_by_value(home) else _walk(home, name)
+
+
+def look_up(module: str, name: str, depth: int = 0) -> Any:
+    """What `at_home` found, in another process; `depth` decorators deep."""
     __import__(module)
-    found: Any = sys.modules[module]
-    for part in name.split("."):
-        found = getattr(found, part)
+    found = _walk(sys.modules[module], name)
     for _ in range(depth):
         found = found.__wrapped__
+    return found
+
+
+def _walk(found: Any, name: str) -> Any:
+    for part in name.split("."):
+        found = getattr(found, part, None)
     return found
 
 

@@ -15,9 +15,6 @@ from sparkguard.errors import SparkguardError
 PROBLEM = 1
 """Exit code of a command that found a problem or could not do its work."""
 
-USAGE = 2
-"""Exit code for a command line that is wrong."""
-
 
 @contextmanager
 def told(*, as_json: bool) -> Iterator[None]:

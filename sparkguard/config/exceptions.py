@@ -10,39 +10,38 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sparkguard.config.place import Spot
 from sparkguard.core.fingerprint import type_names
 from sparkguard.errors import UnknownNameError
 
 _FEW = 20
 
 
-def exception_name(name: str, spot: Spot) -> str:
+def exception_name(name: str) -> str:
     """The qualified name of the exception class that `name` means; imports its module.
 
     `name` is ``module.Class``, a builtin, or a class of the program that is running.
 
     Raises:
         UnknownNameError: there is no such class; lists the exceptions of its module.
-        InvalidSettingError: its module cannot be imported, or it is no exception class.
+        ValueError: its module cannot be imported, or it is no exception class.
     """
     if "." not in name:
         found = getattr(builtins, name, None) or getattr(sys.modules["__main__"], name, None)
         if found is None:
-            raise _unknown(name, builtins, spot)
+            raise _unknown(name, builtins)
     else:
-        module, inside = _module(name, spot)
+        module, inside = _module(name)
         found = module
         for part in inside.split("."):
             found = getattr(found, part, None)
         if found is None:
-            raise _unknown(name, module, spot)
+            raise _unknown(name, module)
     if not isinstance(found, type) or not issubclass(found, BaseException):
-        raise spot.error(f"{name!r} is no exception class.")
+        raise ValueError(f"{name!r} is no exception class.")  # noqa: TRY004  # of a setting
     return type_names(found)[0]
 
 
-def _module(name: str, spot: Spot) -> tuple[Any, str]:
+def _module(name: str) -> tuple[Any, str]:
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:length])
@@ -51,10 +50,10 @@ def _module(name: str, spot: Spot) -> tuple[Any, str]:
         except ModuleNotFoundError as error:
             if error.name and (module == error.name or module.startswith(f"{error.name}.")):
                 continue
-            raise _not_imported(name, error, spot) from error
+            raise _not_imported(name, error) from error
         except Exception as error:
-            raise _not_imported(name, error, spot) from error
-    raise spot.error(f"The exception {name!r} cannot be imported: there is no module {parts[0]!r}.")
+            raise _not_imported(name, error) from error
+    raise ValueError(f"The exception {name!r} cannot be imported: there is no module {parts[0]!r}.")
 
 
 def _imported(module: str) -> ModuleType:
@@ -66,12 +65,12 @@ def _imported(module: str) -> ModuleType:
     return main if module == own else importlib.import_module(module)
 
 
-def _not_imported(name: str, error: Exception, spot: Spot) -> Exception:
+def _not_imported(name: str, error: Exception) -> ValueError:
     why = f"{type(error).__name__}: {error}"
-    return spot.error(f"The exception {name!r} cannot be imported: {why}.")
+    return ValueError(f"The exception {name!r} cannot be imported: {why}.")
 
 
-def _unknown(name: str, module: Any, spot: Spot) -> UnknownNameError:
+def _unknown(name: str, module: Any) -> UnknownNameError:
     prefix = "" if module is builtins else f"{name.rpartition('.')[0]}."
     known = [
         f"{prefix}{key}"
@@ -80,4 +79,4 @@ def _unknown(name: str, module: Any, spot: Spot) -> UnknownNameError:
     ]
     if len(known) > _FEW:
         known = get_close_matches(name, known, n=_FEW)
-    return UnknownNameError("exception", name, known, where=spot.where)
+    return UnknownNameError("exception", name, known)

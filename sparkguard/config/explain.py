@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from sparkguard.config.place import KeyPath, Places, together
-from sparkguard.errors import InvalidSettingError
+from sparkguard.errors import ConfigError, InvalidSettingError
 
 _SENTENCES: Final[dict[str, str]] = {
     "bool_type": "Must be true or false (yes, no, on and off are text here).",
@@ -39,7 +39,7 @@ _SENTENCES: Final[dict[str, str]] = {
 }
 
 
-def explained(error: ValidationError, model: type, places: Places) -> InvalidSettingError:
+def explained(error: ValidationError, model: type, places: Places) -> ConfigError:
     """One error of ours that says everything `error` says."""
     return together(problems(error, model, places))
 

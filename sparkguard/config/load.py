@@ -52,6 +52,7 @@ def loads(text: str, name: str = "<text>") -> Settings:
             more = problems(error, Settings, parsed.places)
             found = found + [problem for problem in more if problem.key_path not in known]
     if settings is None or found:
-        raise together(sorted(found, key=lambda one: (one.line or 0, one.column or 0)))
+        found.sort(key=lambda one: (one.line or 0, one.column or 0))
+        raise together(found)
     settings._places = parsed.places  # noqa: SLF001  # set once, here, where they are known
     return settings

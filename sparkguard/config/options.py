@@ -105,8 +105,10 @@ def made(
             continue
         try:
             values[name] = _value(option, member, given, members)
-        except (ValidationError, ValueError, _Unknown) as error:
-            wrong += _wrong(error, (*path, name), places, members)
+        except UnknownNameError as error:
+            wrong.append(places.placed(error, (*path, name)))
+        except ValueError as error:
+            wrong += _wrong(error, (*path, name), places)
     if wrong:
         return None, wrong
     try:
@@ -119,11 +121,8 @@ def made(
         return None, [places.error(str(error), path)]
 
 
-def _wrong(error: Exception, path: KeyPath, places: Places, members: Members) -> list[ConfigError]:
+def _wrong(error: ValueError, path: KeyPath, places: Places) -> list[ConfigError]:
     """What is wrong with one option, with its place."""
-    if isinstance(error, _Unknown):
-        where = places.where(path)
-        return [UnknownNameError("dialect", error.name, members.dialects, where=where)]
     if not isinstance(error, ValidationError):
         return [places.error(str(error), path)]
     return [
@@ -132,17 +131,11 @@ def _wrong(error: Exception, path: KeyPath, places: Places, members: Members) ->
     ]
 
 
-class _Unknown(Exception):  # noqa: N818  # not an error yet: the caller knows the place
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
 def _value(option: Option, member: type, given: Any, members: Members) -> Any:
     kind = bare(option.type)
     if option.names_dialect and isinstance(given, str):
         if given not in members.dialects:
-            raise _Unknown(given)
+            raise UnknownNameError("dialect", given, members.dialects)
         return members.dialects[given]
     if kind is timedelta and not isinstance(given, timedelta):
         return timedelta(seconds=seconds(given))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparkguard.errors import InvalidSettingError
+from sparkguard.errors import ConfigError, InvalidSettingError, UnknownNameError
 
 KeyPath = tuple[str | int, ...]
 """The keys and list positions that lead to a setting."""
@@ -50,28 +51,13 @@ class Places:
                 return self.values[path[:length]]
         return None
 
-    def where(self, path: KeyPath, *, at_key: bool = False) -> str:
-        """Place and key path in one text, for errors that take no place of their own."""
+    def placed(
+        self, error: UnknownNameError, path: KeyPath, *, at_key: bool = False
+    ) -> UnknownNameError:
+        """The same error, with place and key path in front."""
         place = self.find(path, at_key=at_key)
-        return f"{place}: {dotted(path)}" if place else dotted(path)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
-    """One setting, and where to point when it is wrong."""
-
-    path: KeyPath = ()
-    places: Places = field(default_factory=Places)
-    at_key: bool = False
-
-    def error(self, problem: str) -> InvalidSettingError:
-        """The error for `problem` at this setting."""
-        return self.places.error(problem, self.path, at_key=self.at_key)
-
-    @property
-    def where(self) -> str:
-        """Place and key path in one text."""
-        return self.places.where(self.path, at_key=self.at_key)
+        where = f"{place}: {dotted(path)}" if place else dotted(path)
+        return UnknownNameError(error.kind, error.name, error.known, where=where)
 
 
 def dotted(path: KeyPath) -> str:
@@ -82,8 +68,8 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
-def together(problems: list[InvalidSettingError]) -> InvalidSettingError:
+def together(problems: Sequence[ConfigError]) -> ConfigError:
     """One error for all `problems`, one a line."""
     if len(problems) == 1:
         return problems[0]
-    return InvalidSettingError("\n".join(str(problem) for problem in problems))
+    return InvalidSettingError("\n".join(dict.fromkeys(str(problem) for problem in problems)))

@@ -14,10 +14,10 @@ from sparkguard.config.duration import seconds
 from sparkguard.config.exceptions import exception_name
 from sparkguard.config.model import HandlerSettings, Member, Model, Settings, StageSettings
 from sparkguard.config.options import made
-from sparkguard.config.place import KeyPath, Spot
+from sparkguard.config.place import KeyPath, together
 from sparkguard.core.failure import Category, Cause
 from sparkguard.core.policy import Budget, Handler, Policy, Retry
-from sparkguard.errors import ConfigError, InvalidSettingError, UnknownNameError
+from sparkguard.errors import ConfigError, UnknownNameError
 from sparkguard.handlers.dead_letter import DeadLetterHandler
 from sparkguard.handlers.log_and_continue import LogAndContinueHandler
 from sparkguard.hookspecs import Members
@@ -166,8 +166,7 @@ class _Resolver:
         if given.type not in family:
             places = self.settings.places
             at = (*path, "type") if (*path, "type") in places.values else path
-            where = places.where(at)
-            self.problems.append(UnknownNameError(kind, given.type, family, where=where))
+            self.problems.append(places.placed(UnknownNameError(kind, given.type, family), at))
             return None
         value, wrong = made(
             family[given.type],
@@ -185,8 +184,8 @@ class _Resolver:
         """`name` itself; noted if there is no such sink."""
         known = {*self.settings.sinks, DEFAULT_SINK}
         if name not in known:
-            where = self.settings.places.where(path)
-            self.problems.append(UnknownNameError("sink", name, known, where=where))
+            error = UnknownNameError("sink", name, known)
+            self.problems.append(self.settings.places.placed(error, path))
         return name
 
     def overflow(self, name: str, one: Member, path: KeyPath) -> None:
@@ -226,11 +225,14 @@ class _Resolver:
         return tuple(found.items())
 
     def _exception(self, name: str, path: KeyPath, *, at_key: bool = False) -> str | None:
+        places = self.settings.places
         try:
-            return exception_name(name, Spot(path=path, places=self.settings.places, at_key=at_key))
-        except ConfigError as error:
-            self.problems.append(error)
-            return None
+            return exception_name(name)
+        except UnknownNameError as error:
+            self.problems.append(places.placed(error, path, at_key=at_key))
+        except ValueError as error:
+            self.problems.append(places.error(str(error), path, at_key=at_key))
+        return None
 
 
 def _merge(base: _M, over: _M) -> _M:
@@ -261,7 +263,5 @@ def _budget(stage: StageSettings) -> Budget | None:
 
 
 def _raise(problems: list[ConfigError]) -> None:
-    if len(problems) == 1:
-        raise problems[0]
     if problems:
-        raise InvalidSettingError("\n".join(dict.fromkeys(str(one) for one in problems)))
+        raise together(problems)

@@ -28,20 +28,18 @@ def schema(members: Members) -> _Schema:
     """
     made = Settings.model_json_schema()
     definitions: _Schema = made.setdefault("$defs", {})
-    handlers = {
-        name: _member(name, cls, members, definitions) for name, cls in _all(members.handlers)
+    families: dict[str, Mapping[str, type]] = {
+        "HandlerSettings": members.handlers,
+        "SinkSettings": members.sinks,
     }
-    sinks = {name: _member(name, cls, members, definitions) for name, cls in _all(members.sinks)}
-    definitions["HandlerSettings"] |= _choice(handlers)
-    definitions["SinkSettings"] |= _choice(sinks)
-    for name in ("HandlerSettings", "SinkSettings"):
+    for model, family in families.items():
+        objects = {
+            name: _member(name, cls, members, definitions) for name, cls in sorted(family.items())
+        }
+        definitions[model] |= _choice(objects)
         for key in ("type", "properties", "required", "additionalProperties"):
-            definitions[name].pop(key, None)
+            definitions[model].pop(key, None)
     return {"$schema": DRAFT, **made, "title": "sparkguard settings"}
-
-
-def _all(family: Mapping[str, type]) -> list[tuple[str, type]]:
-    return sorted(family.items())
 
 
 def _choice(objects: Mapping[str, _Schema]) -> _Schema:

@@ -47,11 +47,6 @@ class Window:
         judged_on = max(self.entered, self.budget.window, 1)
         return self.budget.max_ratio < 1 and self.failed / judged_on > self.budget.max_ratio
 
-    def clear(self) -> None:
-        """Forget everything: a query that starts again has its whole budget."""
-        self._parts.clear()
-        self.entered = self.failed = 0
-
     def sentence(self, stage: str) -> str:
         """What happened, for people."""
         ratio = self.failed / max(self.entered, 1)

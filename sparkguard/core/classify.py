@@ -23,10 +23,9 @@ from typing import Any
 from sparkguard.core.failure import Cause
 from sparkguard.core.fingerprint import canonical, type_names
 from sparkguard.core.jvm import (
+    carried_cause,
     classify_jvm,
     classify_sqlstate,
-    classify_text,
-    stage_failed,
 )
 from sparkguard.core.known import (
     AWS,
@@ -38,8 +37,6 @@ from sparkguard.core.known import (
     STATUS_OF,
     WRAPPERS,
 )
-
-__all__ = ["causes", "classify", "classify_status", "classify_text"]
 
 _LINKS = 32
 _EXCEPTIONS = 256
@@ -212,7 +209,7 @@ _BY_FACTS: dict[str, _Rule] = {
     **dict.fromkeys(STATUS_OF, _status),
     "botocore.exceptions.ClientError": _aws,
     "sqlite3.Error": _sqlite,
-    "sparkguard.errors.StageFailedError": stage_failed,
+    "sparkguard.errors.StageFailedError": carried_cause,
     "pyspark.errors.exceptions.base.PySparkException": classify_jvm,
     "py4j.protocol.Py4JJavaError": classify_jvm,
 }

@@ -88,12 +88,12 @@ def classify_text(text: str) -> Cause | None:
     """
     ours = StageFailedError.find(text)
     if ours is not None:
-        return stage_failed(ours)
+        return carried_cause(ours)
     text = text[:_TEXT]
     return _by_traceback(text) or _by_state(text) or _by_phrase(text)
 
 
-def stage_failed(error: StageFailedError) -> Cause | None:
+def carried_cause(error: StageFailedError) -> Cause | None:
     """The cause that a stage's failure carries through text."""
     try:
         return Cause(error.facts["cause"])

@@ -155,7 +155,7 @@ CLASSES: Final[dict[str, _Table]] = {
             """,
     },
     "sparkguard": {
-        TRANSIENT: "sparkguard.errors.SinkError",
+        TRANSIENT: "sparkguard.errors.SinkError sparkguard.errors.SourceError",
         PROGRAMMING: """
             sparkguard.errors.ConfigError sparkguard.errors.StageError
             sparkguard.errors.PluginError sparkguard.errors.UnsupportedError

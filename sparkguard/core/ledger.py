@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Counts = dict[str, int]
 Partitions = dict[int, dict[str, "Entry"]]
@@ -133,7 +133,7 @@ def merge(entries: Iterable[Entry]) -> list[Account]:
     batches: dict[tuple[str, str | None, int | None], list[Entry]] = defaultdict(list)
     for entry in entries:
         batches[entry.flow, entry.query_id, entry.batch_id].append(entry)
-    return [_account(key, _counted_once(group)) for key, group in batches.items()]
+    return [_sum(key, _counted_once(group)) for key, group in batches.items()]
 
 
 def add(accounts: Iterable[Account]) -> list[Account]:
@@ -194,10 +194,6 @@ def _touches(entry: Entry, taken: list[Span]) -> bool:
     return any(span.overlaps(other) for span in entry.spans for other in taken)
 
 
-def _account(key: tuple[str, str | None, int | None], entries: list[Entry]) -> Account:
-    return _sum(key, entries)
-
-
 def _sum(key: tuple[str, str | None, int | None], parts: list[Entry] | list[Account]) -> Account:
     stages: dict[str, Counts] = {}
     top: dict[tuple[str, str], Top] = {}
@@ -208,7 +204,8 @@ def _sum(key: tuple[str, str | None, int | None], parts: list[Entry] | list[Acco
                 into[fact] = into.get(fact, 0) + count
         for one in part.top:
             place = (one.stage, one.fingerprint)
-            top[place] = _more(top[place], one) if place in top else one
+            known = top.get(place)
+            top[place] = replace(known, count=known.count + one.count) if known else one
     flow, query_id, batch_id = key
     return Account(
         flow=flow,
@@ -220,16 +217,4 @@ def _sum(key: tuple[str, str | None, int | None], parts: list[Entry] | list[Acco
         stages=stages,
         top=tuple(sorted(top.values(), key=lambda one: -one.count)[:20]),
         counts_lost=any(getattr(part, "counts_lost", False) for part in parts),
-    )
-
-
-def _more(first: Top, second: Top) -> Top:
-    return Top(
-        stage=first.stage,
-        fingerprint=first.fingerprint,
-        cause=first.cause,
-        exception_type=first.exception_type,
-        message=first.message,
-        coordinates=first.coordinates,
-        count=first.count + second.count,
     )

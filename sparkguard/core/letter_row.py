@@ -5,7 +5,7 @@ DuckDB, pandas and Spark read it without sparkguard, so every column is a plain 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
@@ -68,41 +68,23 @@ _OF_FAILURE = tuple(
 
 def letter_row(letter: Letter) -> dict[str, Any]:
     """The row of a letter, by column of `LETTER_SCHEMA`; text becomes valid UTF-8."""
-    failure, record = letter.failure, letter.record
-    return {
-        "id": letter.id,
-        "app": utf8(failure.app),
-        "flow": utf8(failure.flow),
-        "query_name": _text(failure.query_name),
-        "query_id": _text(failure.query_id),
-        "batch_id": failure.batch_id,
-        "stage": utf8(failure.stage),
-        "category": failure.category.value,
-        "cause": failure.cause.value,
-        "attempts": failure.attempts,
-        "timed_out": failure.timed_out,
-        "first_failed_at": _utc(failure.first_failed_at),
-        "last_failed_at": _utc(failure.last_failed_at),
-        "exception_type": utf8(failure.exception_type),
-        "exception_types": [utf8(name) for name in failure.exception_types],
-        "message": utf8(failure.message),
-        "trace": utf8(failure.trace),
-        "fingerprint": utf8(failure.fingerprint),
-        "path": utf8(failure.path),
-        "payload": utf8(failure.payload),
-        "topic": _text(record.topic),
-        "partition": record.partition,
-        "offset": record.offset,
-        "file": _text(record.file),
-        "key": record.key,
-        "value": record.value,
-        "headers": [{"key": utf8(name), "value": value} for name, value in record.headers],
-        "timestamp": _utc(record.timestamp),
-        "columns": _text(record.columns),
-        "replays": letter.replays,
-        "version": letter.version,
-        "overflow": _text(letter.overflow),
-    }
+    row = {name: getattr(letter, name) for name in _OF_LETTER}
+    row |= {name: getattr(letter.failure, name) for name in _OF_FAILURE}
+    row |= {name: getattr(letter.record, name) for name in _OF_RECORD}
+    headers = [{"key": utf8(name), "value": value} for name, value in letter.record.headers]
+    return {**{name: _plain(value) for name, value in row.items()}, "headers": headers}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return utf8(value)
+        case tuple():
+            return [utf8(text) for text in value]
+        case datetime():
+            return utc(value)
+        case _:
+            return value
 
 
 def letter_table(letters: Sequence[Letter]) -> pa.Table:
@@ -148,70 +130,35 @@ def letter_from_row(row: Mapping[str, Any]) -> Letter:
         KeyError: the row is none of a letter: id, category or cause is missing.
         ValueError: category or cause is unknown to this version.
     """
-    return Letter(
-        id=row["id"],
-        failure=_failure(row),
-        replays=row.get("replays") or 0,
-        version=row.get("version") or "",
-        overflow=row.get("overflow"),
-    )
+    known = {"stage": "", "exception_types": (), **_given(row, _OF_FAILURE)}
+    known |= {"category": Category(row["category"]), "cause": Cause(row["cause"])}
+    record = Record(**_given(row, _OF_RECORD), headers=_read_headers(row.get("headers")))
+    return Letter(failure=Failure(**known, record=record), **_given(row, _OF_LETTER))
 
 
-def _failure(row: Mapping[str, Any]) -> Failure:
-    return Failure(
-        stage=row.get("stage") or "",
-        category=Category(row["category"]),
-        cause=Cause(row["cause"]),
-        exception_types=tuple(_items(row.get("exception_types"))),
-        message=row.get("message") or "",
-        trace=row.get("trace") or "",
-        fingerprint=row.get("fingerprint") or "",
-        attempts=row.get("attempts") or 0,
-        first_failed_at=_utc(row.get("first_failed_at")),
-        last_failed_at=_utc(row.get("last_failed_at")),
-        timed_out=bool(row.get("timed_out")),
-        record=_record(row),
-        app=row.get("app") or "",
-        flow=row.get("flow") or "",
-        query_name=row.get("query_name"),
-        query_id=row.get("query_id"),
-        batch_id=row.get("batch_id"),
-        path=row.get("path") or "",
-        payload=row.get("payload") or "record",
-    )
+def _given(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The facts that a row has; what it lacks keeps the value of its absence."""
+    found = {name: row.get(name) for name in names if name != "exception_type"}
+    return {
+        name: _READ[name](value) if name in _READ else value
+        for name, value in found.items()
+        if value is not None
+    }
 
 
-def _record(row: Mapping[str, Any]) -> Record:
-    return Record(
-        key=_bytes(row.get("key")),
-        value=_bytes(row.get("value")),
-        headers=tuple(_header(header) for header in _items(row.get("headers"))),
-        timestamp=_utc(row.get("timestamp")),
-        topic=row.get("topic"),
-        partition=row.get("partition"),
-        offset=row.get("offset"),
-        file=row.get("file"),
-        columns=row.get("columns"),
-    )
-
-
-def _header(header: Any) -> Header:
-    return header["key"], _bytes(header["value"])
-
-
-def _items(found: Iterable[Any] | None) -> Iterable[Any]:
+def _read_headers(found: Iterable[Any] | None) -> tuple[Header, ...]:
     # pandas gives an array, which has no truth value.
-    return () if found is None else found
+    pairs = [] if found is None else [(one["key"], one["value"]) for one in found]
+    return tuple((name, None if value is None else bytes(value)) for name, value in pairs)
 
 
-def _bytes(found: Any) -> bytes | None:
-    # Spark gives a bytearray.
-    return None if found is None else bytes(found)
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else utf8(text)
-
-
-def _utc(when: datetime | None) -> datetime | None:
-    return None if when is None else utc(when)
+_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    # Spark gives a bytearray, pandas an array.
+    "key": bytes,
+    "value": bytes,
+    "exception_types": tuple,
+    "timed_out": bool,
+    "timestamp": utc,
+    "first_failed_at": utc,
+    "last_failed_at": utc,
+}

@@ -134,11 +134,6 @@ def columns_of(shape: Shape) -> tuple[Field, ...]:
     return shape.fields
 
 
-def names_of(shape: Shape) -> tuple[str, ...]:
-    """The names of the columns of this shape."""
-    return tuple(field.name for field in columns_of(shape))
-
-
 def inside(part: Shape | None) -> Shape:
     """The part of an array or map, which is always there."""
     if part is None:

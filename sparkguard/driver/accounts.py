@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from sparkguard.core import ledger
-from sparkguard.core.ledger import Account, Entry, Top
+from sparkguard.core.ledger import Account, Entry
 from sparkguard.driver.mailbox import Mailbox
 from sparkguard.driver.state import State
 
@@ -212,11 +214,7 @@ def dump(account: Account) -> dict[str, Any]:
 
 def load(document: dict[str, Any]) -> Account:
     """An account from JSON; facts that this version does not know are left out."""
-    known = {name: document[name] for name in _FIELDS if name in document}
-    return Account(**{**known, "top": tuple(Top(**top) for top in known.get("top", ()))})
-
-
-_FIELDS = tuple(field.name for field in fields(Account))
+    return msgspec.convert(document, Account)
 
 
 def _document(account: Account) -> str:

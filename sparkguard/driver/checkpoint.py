@@ -23,11 +23,6 @@ class Checkpoint:
     def __init__(self, path: str) -> None:
         self._files = Directory(path)
 
-    def query_id(self) -> str | None:
-        """The id that stays with the checkpoint through all restarts."""
-        text = self._files.read("metadata")
-        return None if text is None else str(json.loads(text)["id"])
-
     def committed(self) -> list[int]:
         """The committed batches that the checkpoint still remembers, in order."""
         names = self._files.names("commits")

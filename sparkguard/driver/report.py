@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparkguard.core.record import Record
 from sparkguard.core.watch import (
     Event,
     QueryFailed,
@@ -142,6 +143,9 @@ def message(met: Trouble) -> str:
 
 def coordinates(facts: Mapping[str, Any]) -> str:
     """Where the record of a failed stage lies, from the facts that its error carries."""
-    if facts.get("topic") is not None:
-        return f"{facts['topic']}[{facts.get('partition')}]@{facts.get('offset')}"
-    return str(facts.get("file") or "")
+    return Record(
+        topic=facts.get("topic"),
+        partition=facts.get("partition"),
+        offset=facts.get("offset"),
+        file=facts.get("file"),
+    ).coordinates

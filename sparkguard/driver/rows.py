@@ -12,6 +12,7 @@ from sparkguard.core.failure import Failure
 from sparkguard.errors import SinkError
 from sparkguard.executor import row_letters
 from sparkguard.executor.plan import ORIGIN_COLUMN
+from sparkguard.frame import quoted
 from sparkguard.sinks.base import Sink
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def write_letters(batch: DataFrame, failure: Failure, sink: str, sinks: Mapping[
     """
     from pyspark.sql import functions as f
 
-    shown = [f.col(_quoted(name)) for name in batch.columns if name != ORIGIN_COLUMN]
+    shown = [quoted(name) for name in batch.columns if name != ORIGIN_COLUMN]
     row = f.to_json(f.struct(*shown), _AS_IT_IS)
     hidden = ORIGIN_COLUMN in batch.columns
     origin = f.col(ORIGIN_COLUMN) if hidden else f.lit(None).cast("struct<topic:string>")
@@ -39,12 +40,8 @@ def write_letters(batch: DataFrame, failure: Failure, sink: str, sinks: Mapping[
     return int((total and total[0]) or 0)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _write(work: bytes, batches: Iterable[Any]) -> Iterator[Any]:
-    failure, sink, sinks = pickling.loads(work)
+    failure, sink, sinks = pickling.loads_on_worker(work)
     try:
         yield from row_letters.write(failure, sink, sinks, batches)
     except SinkError as error:

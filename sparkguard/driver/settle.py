@@ -89,17 +89,18 @@ class Settler:
 
     def left(self, failure: Failure, fact: str, rows: int) -> None:
         """Account for a batch whose rows all left at its batch function."""
-        self._own(failure.stage, failure, {"entered": rows, fact: rows}, failure.attempts)
+        self._own(failure, {"entered": rows, fact: rows})
 
     def passed(self, failure: Failure) -> None:
         """Account for a batch that got through after so many failed tries as `failure` counts."""
-        self._own(failure.stage, failure, {}, failure.attempts)
+        self._own(failure, {})
 
     def clean(self, stage: str, query_id: str | None, batch_id: int) -> None:
         """Take back what an earlier run of this batch had to say: now nothing failed in it."""
         self._accounts.drop(stage, query_id, batch_id)
 
-    def _own(self, stage: str, failure: Failure, facts: Counts, attempts: int) -> None:
+    def _own(self, failure: Failure, facts: Counts) -> None:
+        stage, attempts = failure.stage, failure.attempts
         tries = {"failed_attempts": attempts, "retries": attempts - (1 if facts else 0)}
         account = Account(
             flow=stage,

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sparkguard.core.classify import classify, classify_text
+from sparkguard.core.classify import classify
 from sparkguard.core.failure import Cause
 from sparkguard.core.fingerprint import type_names
+from sparkguard.core.jvm import carried_cause, classify_text
 from sparkguard.errors import StageFailedError
 
 _LINKS = 32
@@ -51,7 +52,9 @@ def read(error: BaseException, extra: Sequence[tuple[str, Cause]] = ()) -> Troub
     decided = error if isinstance(error, StageFailedError) else StageFailedError.find(text)
     if decided is not None:
         stopped = decided.action == "stop"
-        return Trouble(error=error, cause=_carried(decided), decided=decided, stopped=stopped)
+        # Facts of another version may name no cause; what they decided still stands.
+        cause = carried_cause(decided) or Cause.POISON
+        return Trouble(error=error, cause=cause, decided=decided, stopped=stopped)
     cause = classify(error, extra)
     if cause is Cause.POISON:
         cause = classify_text(text) or cause
@@ -65,14 +68,6 @@ def text_of(error: BaseException) -> str:
     except BaseException:
         # An exception whose str raises is still an exception.
         return ""
-
-
-def _carried(decided: StageFailedError) -> Cause:
-    try:
-        return Cause(str(decided.facts.get("cause", Cause.POISON)))
-    except ValueError:
-        # Facts of another version; what they decided still stands.
-        return Cause.POISON
 
 
 def _interrupted(error: BaseException) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from sparkguard.core.decide import not_stored
+from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.ledger import Entry
+from sparkguard.core.letter import Letter
+from sparkguard.core.record import Record
 from sparkguard.errors import SinkError, StageFailedError
 from sparkguard.executor.attempt import Attempt
 from sparkguard.executor.batch_run import BatchRun
 from sparkguard.executor.delivery import Delivery
 from sparkguard.executor.encode import Encoder
 from sparkguard.executor.lane import Lane
-from sparkguard.executor.plan import ORIGIN_COLUMN, Layout, Plan
+from sparkguard.executor.plan import ORIGIN_COLUMN, Layout, Plan, Step
 from sparkguard.executor.source import Source
 from sparkguard.executor.task import StoppedError, Task
 from sparkguard.executor.work import Work
@@ -29,6 +32,7 @@ class FlowPass:
         self._plan = plan
         self._calls = [step.call() for step in plan.steps]
         self._attempts = [Attempt(self.work, step) for step in plan.steps]
+        self._topics: set[str] = set()
         self._encoder = Encoder(plan.shape, plan.zone)
         self._names = [*self._encoder.schema.names, *(name for name, _ in plan.layout.carried)]
         if plan.layout.origin:
@@ -37,16 +41,49 @@ class FlowPass:
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The output rows of one batch; its bad records have left it."""
         source = Source(batch, self._plan.layout)
+        self._refuse_own_letters(source)
         run = BatchRun(self.work, self._calls, self._attempts, source)
-        lane = run.through()
+        parts = [self._part(run, lane) for lane in run.parts()]
+        run.finish()
+        columns = zip(*(arrays for arrays, _ in parts), strict=True)
+        arrays = [column[0] if len(column) == 1 else pa.concat_arrays(column) for column in columns]
+        arrays.extend(_moved(batch, self._plan.layout, [lane for _, lane in parts]))
+        return pa.RecordBatch.from_arrays(arrays, self._names)
+
+    def _part(self, run: BatchRun, lane: Lane) -> tuple[list[pa.Array], Lane]:
+        """The columns of one part, and the units of their rows; its values are freed."""
+        lane = run.through(lane)
         arrays, failed = self._encoder.encode(lane.values)
         if failed:
             lane = run.refused(lane, failed)
             # Siblings of a refused element leave with it, so the arrays are made anew.
             arrays, _ = self._encoder.encode(lane.values)
-        run.finish(lane, len(lane.values))
-        arrays.extend(_moved(batch, self._plan.layout, lane))
-        return pa.RecordBatch.from_arrays(arrays, self._names)
+        run.leave(lane)
+        return arrays, lane.bare()
+
+    def _refuse_own_letters(self, source: Source) -> None:
+        """Refuse a topic that is the dead-letter topic too, before anything is sent (P16)."""
+        for span in source.spans:
+            if span.topic not in self._topics:
+                self._topics.add(span.topic)
+                record = Record(topic=span.topic, partition=span.partition, offset=span.first)
+                for step in self._plan.steps:
+                    self._refuse(record, step)
+
+    def _refuse(self, record: Record, step: Step) -> None:
+        failure = Failure(
+            stage=step.name,
+            category=step.category,
+            cause=Cause.POISON,
+            exception_types=(),
+            record=record,
+        )
+        for name in sorted(step.policy.sinks()):
+            sink = self._plan.sinks.get(name)
+            refusal = sink.refuses(Letter(id="", failure=failure)) if sink else None
+            if refusal:
+                error = SinkError(refusal, sink=name, retriable=False)
+                raise not_stored(self._plan.app, self._plan.flow, error, failure)
 
 
 def run(
@@ -95,13 +132,13 @@ def _stopped(plan: Plan, stopped: StoppedError) -> StageFailedError:
     return StageFailedError(sentence, facts)
 
 
-def _moved(batch: pa.RecordBatch, layout: Layout, lane: Lane) -> list[pa.Array]:
+def _moved(batch: pa.RecordBatch, layout: Layout, parts: Sequence[Lane]) -> list[pa.Array]:
     """The carried columns and the hidden origin, for the rows that came through."""
     columns = [batch.column(column) for _, column in layout.carried]
     if layout.origin:
         fields = [batch.column(column) for _, column in layout.origin]
         columns.append(pa.StructArray.from_arrays(fields, [name for name, _ in layout.origin]))
-    if lane.units is None or not columns:
+    if not columns or all(part.whole for part in parts):
         return columns
-    rows = pa.array(list(lane.rows()), pa.int32())
+    rows = pa.array([row for part in parts for row in part.rows()], pa.int32())
     return [column.take(rows) for column in columns]

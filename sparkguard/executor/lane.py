@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, compress
+from itertools import compress
 from typing import Any
 
 Unit = int | tuple[int, str]
@@ -20,7 +20,7 @@ class Lane:
 
     Attributes:
         values: what the next stage gets.
-        units: None while every value is its own row, which is the good path.
+        units: None or a range while every value is its own row, which is the good path.
         fanned: a flat_map ran, so several values may belong to one unit.
     """
 
@@ -28,13 +28,25 @@ class Lane:
     units: Sequence[Unit] | None = None
     fanned: bool = False
 
+    def bare(self) -> Lane:
+        """The lane without its values, so that they need not live on for their units."""
+        units = range(len(self.values)) if self.units is None else self.units
+        return replace(self, values=[], units=units)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing has left, and each value is its own row."""
+        return self.units is None or isinstance(self.units, range)
+
     def unit(self, position: int) -> Unit:
         """The unit of the value at a position."""
         return position if self.units is None else self.units[position]
 
     def rows(self) -> Iterable[int]:
         """The row of each value."""
-        return range(len(self.values)) if self.units is None else map(row_of, self.units)
+        if self.units is None:
+            return range(len(self.values))
+        return self.units if isinstance(self.units, range) else map(row_of, self.units)
 
     def records(self) -> int:
         """How many records the values belong to."""
@@ -68,25 +80,15 @@ class Lane:
         return self.keep([unit not in gone for unit in self.units])
 
     def parts(self, size: int) -> Iterator[Lane]:
-        """The lane in pieces of so many values, which know their units."""
+        """The lane in pieces of so many values, at least one, which know their units."""
         units = range(len(self.values)) if self.units is None else self.units
-        for start in range(0, len(self.values), size):
+        for start in range(0, max(len(self.values), 1), size):
             part = slice(start, start + size)
             yield replace(self, values=self.values[part], units=units[part])
 
     def _without(self, lost: Collection[int]) -> list[Unit]:
         units = range(len(self.values)) if self.units is None else self.units
         return list(compress(units, _flags(len(self.values), lost)))
-
-
-def joined(parts: Sequence[Lane]) -> Lane:
-    """The parts of a lane as one lane again."""
-    values = list(chain.from_iterable(part.values for part in parts))
-    fanned = any(part.fanned for part in parts)
-    # A part whose units are a range still has all of them.
-    if all(isinstance(part.units, range) for part in parts):
-        return Lane(values, None, fanned)
-    return Lane(values, list(chain.from_iterable(part.units or () for part in parts)), fanned)
 
 
 def row_of(unit: Unit) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
+from sparkguard import pickling
 from sparkguard.core.callables import unwrapped
 from sparkguard.core.failure import Category
 from sparkguard.core.signature import Signature, is_optional, signature_of
@@ -22,7 +22,6 @@ from sparkguard.formats.base import Format
 
 P = ParamSpec("P")
 R = TypeVar("R")
-F = TypeVar("F")
 
 CATEGORIES: Final[Mapping[str, Category]] = {
     "deserialize": Category.DESERIALIZATION,
@@ -74,8 +73,8 @@ class Stage(Generic[P, R]):
         return cast("R", self._decode(*args, **kwargs))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        place = _importable(self)
-        if place is not None:
+        place = self.__dict__.get("__module__"), self.__dict__.get("__qualname__") or ""
+        if pickling.at_home(*place) is self:
             return _look_up, place
         # Methods of old pickles stay valid when a field is added: fields go by name.
         return _rebuild, ({f.name: getattr(self, f.name) for f in fields(self)},)
@@ -174,36 +173,9 @@ def _defining_names(function: Callable[..., Any]) -> dict[str, Any]:
     return {}
 
 
-def _importable(stage: Stage[..., Any]) -> tuple[str, str] | None:
-    module, name = stage.__dict__.get("__module__"), stage.__dict__.get("__qualname__")
-    if not module or not name or module in {"__main__", "__mp_main__"} or "<locals>" in name:
-        return None
-    home = sys.modules.get(module)
-    if home is None or _ships_by_value(module):
-        return None
-    return (module, name) if _walk(home, name) is stage else None
-
-
-def _ships_by_value(module: str) -> bool:
-    """Whether the user told cloudpickle to ship this module's code itself."""
-    cloudpickle = sys.modules.get("cloudpickle")
-    if cloudpickle is None:
-        return False
-    shipped = cloudpickle.list_registry_pickle_by_value()
-    parts = module.split(".")
-    return any(".".join(parts[: end + 1]) in shipped for end in range(len(parts)))
-
-
-def _walk(home: Any, qualname: str) -> Any:
-    for part in qualname.split("."):
-        home = getattr(home, part, None)
-    return home
-
-
 def _look_up(module: str, qualname: str) -> Any:
     """Import a stage by name (the other end of `Stage.__reduce__`)."""
-    __import__(module)
-    found = _walk(sys.modules[module], qualname)
+    found = pickling.look_up(module, qualname)
     if not isinstance(found, Stage):
         msg = f"{module}.{qualname} is a stage where the flow was built and none here."
         raise StageError(msg)

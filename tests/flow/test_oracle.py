@@ -15,6 +15,7 @@ import sparkguard as sg
 from sparkguard.core.failure import Cause
 from sparkguard.core.letter import Letter
 from sparkguard.core.policy import Handler, Policy
+from sparkguard.executor import batch_run
 from sparkguard.handlers.dead_letter import DeadLetterHandler
 from sparkguard.handlers.fail import FailHandler
 from sparkguard.handlers.log_and_continue import LogAndContinueHandler
@@ -265,12 +266,16 @@ def facts_of(letter: Letter) -> tuple[int, str, str]:
     ends=ENDS,
     partial=st.booleans(),
     size=st.integers(min_value=1, max_value=12),
+    at_once=st.sampled_from([1, 3, 2000]),
 )
 @settings(max_examples=300)
 def test_every_record_ends_where_it_should(
-    values: list[bytes | None], ends: dict[str, str], partial: bool, size: int
+    values: list[bytes | None], ends: dict[str, str], partial: bool, size: int, at_once: int
 ) -> None:
-    """P1, P3, P6: rows in order, one letter each byte for byte, and counts that add up."""
+    """P1, P3, P6: rows in order, one letter each byte for byte, and counts that add up.
+
+    Whatever the Arrow batches and the parts of them that go through all stages at once.
+    """
     oracle = Oracle(ends, partial=partial)
     for offset, value in enumerate(values):
         oracle.record(offset, value)
@@ -278,7 +283,9 @@ def test_every_record_ends_where_it_should(
     made = plan(*stages(partial=partial), policies=policies(ends), sinks={"default": sink})
     batches = [records(values[at : at + size], first=at) for at in range(0, len(values), size)]
 
-    ran = run(made, *batches)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_run, "_AT_ONCE", at_once)
+        ran = run(made, *batches)
 
     assert [(row["id"], row["at"]) for row in ran.rows] == expected.rows
     assert Counter(map(facts_of, ran.letters)) == Counter(expected.letters)

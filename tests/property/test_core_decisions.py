@@ -9,9 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparkguard.core.budget import Window
-from sparkguard.core.classify import classify, classify_text
+from sparkguard.core.classify import classify
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.fingerprint import describe
+from sparkguard.core.jvm import classify_text
 from sparkguard.core.letter import Letter, letter_id
 from sparkguard.core.policy import Budget, Retry
 from sparkguard.core.record import Record

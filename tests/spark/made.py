@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,6 +23,18 @@ ROW = (
     "topic string, partition int, offset long, timestamp timestamp"
 )
 """The columns of Spark's Kafka source, with headers."""
+
+_KAFKA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
 
 
 class Order(msgspec.Struct):
@@ -58,13 +73,12 @@ def guard(folder: Path, **more: Any) -> sg.Guard:
 
 
 def letters(folder: Path, name: str = "dead") -> list[sg.Letter]:
-    """Every letter in the folder's files, by coordinates and value; each once."""
+    """The letters in the folder's files, by coordinates and value; each id once."""
     if not (folder / name).exists():
         return []
     rows = ds.dataset(folder / name, format="parquet", partitioning=None).to_table().to_pylist()
-    found = [letter_from_row(row) for row in rows]
-    assert len({letter.id for letter in found}) == len(found)
-    return sorted(found, key=lambda it: (it.record.coordinates, it.record.value or b""))
+    found = {row["id"]: letter_from_row(row) for row in rows}
+    return sorted(found.values(), key=lambda it: (it.record.coordinates, it.record.value or b""))
 
 
 def orders(count: int, bad: Iterable[int] = (), negative: Iterable[int] = ()) -> list[str]:
@@ -107,22 +121,23 @@ def stream(spark: SparkSession, folder: Path, *batches: Sequence[str]) -> DataFr
     source.mkdir(exist_ok=True)
     for number, lines in enumerate(batches):
         for half in range(2):
-            text = "".join(f"{line}\n" for line in lines[half::2])
-            (source / f"{number}-{half}.txt").write_text(text)
-    return (
-        spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(str(source))
-    )
+            file = source / f"{number}-{half}.txt"
+            file.write_text("".join(f"{line}\n" for line in lines[half::2]))
+            _in_turn(file, number)
+    return spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(str(source))
 
 
 def kafka_stream(spark: SparkSession, folder: Path, *batches: Sequence[str]) -> DataFrame:
     """A stream of rows like Kafka's, two partitions; every list of values is one micro-batch."""
     source = folder / "in"
+    source.mkdir(exist_ok=True)
     first = 0
-    for values in batches:
+    for number, values in enumerate(batches):
         for partition in range(2):
             rows = kafka_rows(values[partition::2], partition, first)
-            written = spark.createDataFrame(rows, ROW).coalesce(1)
-            written.write.mode("append").parquet(str(source))
+            file = source / f"{number}-{partition}.parquet"
+            pq.write_table(pa.Table.from_pylist(list(map(_as_dict, rows)), _KAFKA), file)
+            _in_turn(file, number)
         first += len(values)
     return (
         spark.readStream.schema(ROW)
@@ -130,6 +145,18 @@ def kafka_stream(spark: SparkSession, folder: Path, *batches: Sequence[str]) -> 
         .option("maxFilesPerTrigger", 2)
         .load(str(source))
     )
+
+
+def _in_turn(file: Path, number: int) -> None:
+    """Spark reads files in the order of their times."""
+    at = 1_700_000_000 + number
+    os.utime(file, (at, at))
+
+
+def _as_dict(row: tuple[Any, ...]) -> dict[str, Any]:
+    found = dict(zip(_KAFKA.names, row, strict=True))
+    found["headers"] = [{"key": key, "value": value} for key, value in found["headers"]]
+    return found
 
 
 def build(

@@ -155,6 +155,12 @@ def test_an_output_that_spark_has_not(tmp_path: Path) -> None:
         guard(tmp_path).flow(decode, odd, name="orders")
 
 
+def test_a_format_without_a_type_at_the_end(tmp_path: Path) -> None:
+    """JSON of no declared type is for the next stage; at the end the remedy is said."""
+    with pytest.raises(sg.StageError, match=r"'plain': it gives plain Python objects.*Json\(Order"):
+        guard(tmp_path).flow(sg.deserialize(sg.Json(), name="plain"), name="orders")
+
+
 def test_no_value_column(spark: SparkSession, tmp_path: Path) -> None:
     """A frame without `value`, or one of another type, is refused before anything is read."""
     flow = guard(tmp_path).flow(decode, name="orders")

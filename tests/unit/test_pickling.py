@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from sparkguard.formats.json import Json
-from sparkguard.pickling import dumps, loads
+from sparkguard.pickling import dumps, loads, missing_on_worker
 from sparkguard.stages.deserialize import deserialize
 from sparkguard.stages.map import map
 from tests.unit.stages import decorated
@@ -231,3 +231,18 @@ def test_what_cannot_travel_says_so() -> None:
 
     with pytest.raises(TypeError, match="lock"):
         dumps(use)
+
+
+def test_missing_names_the_module_and_the_way_out() -> None:
+    """The sentence names the module, the error and what to do."""
+    with pytest.raises(ImportError) as caught:
+        __import__("nowhere_to_be_found")
+    sentence = missing_on_worker(caught.value)
+    assert sentence.startswith("The module 'nowhere_to_be_found' cannot be imported on this worker")
+    assert "ModuleNotFoundError: No module named 'nowhere_to_be_found'" in sentence
+    assert "install the module or the plugin on every worker" in sentence
+
+
+def test_missing_nameless() -> None:
+    """An error without a name still makes a sentence."""
+    assert missing_on_worker(ImportError("odd")).startswith("A module cannot be imported on this")

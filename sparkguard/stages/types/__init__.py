@@ -2,6 +2,6 @@
 
 from sparkguard.stages.types.fit import compatible
 from sparkguard.stages.types.read import shape_of
-from sparkguard.stages.types.spark import shape_of_struct, spark_type
+from sparkguard.stages.types.spark import spark_type
 
-__all__ = ["compatible", "shape_of", "shape_of_struct", "spark_type"]
+__all__ = ["compatible", "shape_of", "spark_type"]

@@ -1,10 +1,9 @@
-"""Shape <-> pyspark's types. Importing ``pyspark.sql.types`` starts no JVM."""
+"""Shape -> pyspark's types. Importing ``pyspark.sql.types`` starts no JVM."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparkguard.core.ddl import parse_json_type
 from sparkguard.core.shape import Kind, Shape, columns_of, inside
 
 if TYPE_CHECKING:
@@ -21,11 +20,6 @@ def spark_type(shape: Shape) -> StructType:
             for column in columns_of(shape)
         ]
     )
-
-
-def shape_of_struct(schema: Any) -> Shape:
-    """The shape of a frame's schema."""
-    return parse_json_type(schema.jsonValue())
 
 
 def _data_type(shape: Shape) -> DataType:

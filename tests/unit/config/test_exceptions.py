@@ -12,10 +12,9 @@ class Unpriced(Exception):
 
 if __name__ == "__main__":
     from sparkguard.config.exceptions import exception_name
-    from sparkguard.config.place import Spot
 
     for name in ("Unpriced", "__main__.Unpriced", "pipeline.Unpriced"):
-        print(exception_name(name, Spot()))
+        print(exception_name(name))
 """
 
 

@@ -14,8 +14,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.error_classes import ERROR_CLASSES_JSON
 from pyspark.errors.exceptions import base, captured
 
-from sparkguard.core.classify import classify, classify_text
+from sparkguard.core.classify import classify
 from sparkguard.core.failure import Cause
+from sparkguard.core.jvm import classify_text
 from sparkguard.core.known import CONDITIONS
 from sparkguard.errors import StageFailedError
 from tests.unit.core.named import named

@@ -46,14 +46,12 @@ def written(tmp_path: Path) -> Written:
     return Written(tmp_path / "check point")
 
 
-def test_identity_and_commits(written: Written) -> None:
-    """The query's id, and the committed batches in order of number."""
+def test_commits(written: Written) -> None:
+    """The committed batches in order of number."""
     for number in (9, 10, 11):
         written.batch(number, {"in": {"0": number}}, committed=number < 11)
     checkpoint = Checkpoint(str(written.folder))
-    assert checkpoint.query_id() == "6fbec91a-bf63-4c44-9e0b-0fd5700f7fd9"
     assert checkpoint.committed() == [9, 10]
-    assert Checkpoint("/nowhere").query_id() is None
     assert Checkpoint("/nowhere").committed() == []
 
 

@@ -25,9 +25,9 @@ import pydantic
 import pytest
 from pyspark.sql.types import DecimalType, LongType, StringType, StructField, StructType
 
-from sparkguard.core.shape import Kind, Shape, Take, Unwrap, names_of
+from sparkguard.core.shape import Kind, Shape, Take, Unwrap
 from sparkguard.errors import StageError
-from sparkguard.stages.types import compatible, shape_of, shape_of_struct, spark_type
+from sparkguard.stages.types import compatible, shape_of, spark_type
 
 T = TypeVar("T")
 UserId = NewType("UserId", int)
@@ -237,14 +237,14 @@ def test_spark_type_of_struct() -> None:
     assert [field.nullable for field in found] == [False, False, False, False]
     items = found["items"].dataType
     assert not items.containsNull  # type: ignore[attr-defined]
-    assert shape_of_struct(found).ddl == shape_of(Order).ddl
+    assert shape_of(found).ddl == shape_of(Order).ddl
 
 
 def test_spark_type_of_scalar() -> None:
     """A type that is no struct is one column, ``value``."""
     found = spark_type(shape_of(int | None))
     assert found == StructType([StructField("value", LongType(), nullable=True)])
-    assert names_of(shape_of(list[int])) == ("value",)
+    assert spark_type(shape_of(list[int])).names == ["value"]
 
 
 def test_spark_type_of_optional_struct() -> None:
