@@ -38,6 +38,7 @@ def main() -> None:
     """Measure, print, write."""
     options = _options()
     console = Console()
+    console = console if console.is_terminal else Console(width=150)
     _quiet()
     began = time.monotonic()
     with _bench(options, console) as bench:
@@ -93,12 +94,14 @@ def _quiet() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", type=_names, default=list(ROWS), metavar="ROW[,ROW]",
-                        help=f"of {', '.join(ROWS)}")
+    parser.add_argument(
+        "--only", type=_names, default=list(ROWS), metavar="ROW[,ROW]", help=f"of {', '.join(ROWS)}"
+    )
     parser.add_argument("--runs", type=int, default=5, help="of each side (default 5)")
     parser.add_argument("--records", type=int, default=1_000_000, help="default 1,000,000")
-    parser.add_argument("--quick", action="store_true",
-                        help="one short run of everything: does it work at all?")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short run of everything: does it work at all?"
+    )
     options = parser.parse_args()
     if options.quick:
         options.records, options.runs = 20_000, 1

@@ -48,7 +48,7 @@ class Bench:
     def forget(self) -> None:
         """Free the frames of a row."""
         for frame in self._frames.values():
-            frame._jdf.queryExecution().toRdd().unpersist(False)  # noqa: SLF001
+            frame._jdf.queryExecution().toRdd().unpersist(False)  # noqa: FBT003, SLF001
         self._frames.clear()
 
     def compare(

@@ -11,23 +11,31 @@ from benchmarks.meter import Cost
 Costs = dict[str, list[Cost]]
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a row compares.
+
+    Attributes:
+        goal: the ratio is to be at most this; None where there is no goal.
+    """
+
+    name: str
+    says: str
+    goal: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line of the table.
 
     Attributes:
-        judged: what the ratio is of: ``CPU``, ``memory``.
-        ratios: one a round.
+        ratios: one a round, of CPU seconds unless the claim says otherwise.
         wall, workers: the same of wall time and of the workers' CPU alone, beside it.
-        goal: at most this; None where there is none.
         facts: absolute numbers worth a look.
     """
 
-    name: str
-    says: str
+    claim: Claim
     ratios: list[float]
-    goal: float | None = None
-    judged: str = "CPU"
     wall: list[float] = field(default_factory=list)
     workers: list[float] = field(default_factory=list)
     facts: dict[str, float] = field(default_factory=dict)
@@ -40,7 +48,7 @@ class Row:
     @property
     def met(self) -> bool | None:
         """Whether the median meets the goal."""
-        return None if self.goal is None else self.ratio <= self.goal
+        return None if self.claim.goal is None else self.ratio <= self.claim.goal
 
 
 def in_turns(
@@ -63,26 +71,18 @@ def in_turns(
     return costs
 
 
-def row(
-    costs: Costs,
-    pair: tuple[str, str],
-    *,
-    name: str,
-    says: str,
-    goal: float | None,
-    records: int,
-) -> Row:
+def row(costs: Costs, pair: tuple[str, str], claim: Claim, records: int) -> Row:
     """The first job's cost over the second's, round by round."""
     ours, theirs = costs[pair[0]], costs[pair[1]]
     facts: dict[str, float] = {}
     for side in pair:
         cpu, wall = median(c.cpu for c in costs[side]), median(c.wall for c in costs[side])
+        workers = median(c.workers for c in costs[side])
         facts |= {f"{side} µs CPU a record": cpu / records * 1e6}
+        facts |= {f"{side} µs in workers": workers / records * 1e6}
         facts |= {f"{side} records/s": records / wall}
     return Row(
-        name=name,
-        says=says,
-        goal=goal,
+        claim=claim,
         ratios=[a.cpu / b.cpu for a, b in zip(ours, theirs, strict=True)],
         wall=[a.wall / b.wall for a, b in zip(ours, theirs, strict=True)],
         workers=[a.workers / b.workers for a, b in zip(ours, theirs, strict=True) if b.workers],

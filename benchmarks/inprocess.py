@@ -29,6 +29,7 @@ from sparkguard.executor.plan import Layout, Plan
 
 Batches = list[pa.RecordBatch]
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+LAYOUT = Layout(key=0, value=1, headers=2, topic=3, partition=4, offset=5, timestamp=6)
 GOALS = {"bare": 1.03, "chained": 0.7, "clean": 1.5}
 
 
@@ -63,7 +64,9 @@ def _compared(
     goal: float,
 ) -> list[str]:
     pairs = [
-        (_seconds(*ours), _seconds(*theirs)) if turn % 2 else (_seconds(*theirs), _seconds(*ours))[::-1]
+        (_seconds(*ours), _seconds(*theirs))
+        if turn % 2
+        else (_seconds(*theirs), _seconds(*ours))[::-1]
         for turn in range(options.runs + 1)
     ][1:]
     ratios = [a / b for a, b in pairs]
@@ -92,7 +95,7 @@ def _guarded(guard: sg.Guard, name: str, *stages: sg.Stage[Any, Any]) -> Pass:
         flow=name,
         use="inprocess",
         steps=flow._steps(),  # noqa: SLF001
-        layout=Layout(**{name: place for place, name in enumerate(orders.COLUMNS)}),
+        layout=LAYOUT,
         shape=flow.shape,
         sinks=flow.bound.sinks,
     )

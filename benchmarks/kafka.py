@@ -13,11 +13,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks import orders, peers
 from benchmarks.bench import Bench
-from benchmarks.compare import Costs, Row, row
+from benchmarks.compare import Claim, Costs, Row, row
 from benchmarks.rows import FEW
 
 BATCHES = 4  # micro-batches of the large run
 SMALL = 50  # the small run has so many times fewer records
+
+WHOLE = Claim("kafka", "Kafka to Kafka, guarded / one bare pass with a producer for bad ones")
+MARGINAL = Claim("kafka-marginal", "the same, CPU of each further record", 1.03)
+BY_HAND = Claim("kafka-by-hand", "guarded / foreachBatch with row-UDF, persist, two writes")
 
 Start = Callable[["Topics"], None]
 
@@ -48,23 +52,11 @@ def kafka(bench: Bench) -> list[Row]:
         if not (size and name == "by hand")
     }
     costs = bench.compare(jobs, warm_ups=1)
-    first = row(
-        costs,
-        ("guarded", "unguarded"),
-        name="kafka",
-        says="Kafka to Kafka, guarded / one bare pass with a producer for bad ones",
-        goal=None,
-        records=bench.records,
-    )
-    by_hand = row(
-        costs,
-        ("guarded", "by hand"),
-        name="kafka-by-hand",
-        says="Kafka to Kafka, guarded / foreachBatch, row-UDF, persist, two writes",
-        goal=None,
-        records=bench.records,
-    )
-    return [first, _marginal(costs, bench.records), by_hand]
+    return [
+        row(costs, ("guarded", "unguarded"), WHOLE, bench.records),
+        _marginal(costs, bench.records),
+        row(costs, ("guarded", "by hand"), BY_HAND, bench.records),
+    ]
 
 
 def _marginal(costs: Costs, records: int) -> Row:
@@ -79,9 +71,7 @@ def _marginal(costs: Costs, records: int) -> Row:
     }
     pairs = zip(marginal["guarded"], marginal["unguarded"], strict=True)
     return Row(
-        name="kafka-marginal",
-        says="the same, marginal CPU a record",
-        goal=1.03,
+        claim=MARGINAL,
         ratios=[ours / theirs for ours, theirs in pairs],
         facts={f"{side} µs CPU a record": median(each) for side, each in marginal.items()},
     )

@@ -6,14 +6,15 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 from pyspark.sql import SparkSession
 
-# By pid and time of birth: the parent, and the CPU seconds of it and of those it waited for.
-_Workers = dict[tuple[int, float], tuple[int, float]]
+_Birth = tuple[int, float]  # a pid alone may be given anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +38,13 @@ class Meter:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._numbers = itertools.count()
-        self._jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # noqa: SLF001
+        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+        self._jvm = psutil.Process(gateway.proc.pid)
+        self._system: Any = gateway.jvm.System
 
     def run(self, job: Callable[[], object]) -> Cost:
         """Run a job and measure it; garbage of earlier runs is collected first."""
-        self._spark._jvm.System.gc()  # noqa: SLF001
+        self._system.gc()
         driver, workers, began = self._driver(), self._workers(), time.perf_counter()
         job()
         wall = time.perf_counter() - began
@@ -67,29 +70,20 @@ class Meter:
     def _driver(self) -> float:
         return _seconds(self._jvm) + _seconds(psutil.Process(os.getpid()))
 
-    def _workers(self) -> _Workers:
-        found: _Workers = {}
+    def _workers(self) -> dict[_Birth, float]:
+        found = {}
         for process in self._jvm.children(recursive=True):
-            try:
-                times, parent = process.cpu_times(), process.ppid()
-            except psutil.NoSuchProcess:
-                continue
-            seconds = times.user + times.system + times.children_user + times.children_system
-            found[process.pid, process.create_time()] = parent, seconds
+            with suppress(psutil.NoSuchProcess):
+                found[process.pid, process.create_time()] = _seconds(process)
         return found
 
 
-def _spent(before: _Workers, after: _Workers) -> float:
-    """CPU seconds between two looks; a dead worker's are in the daemon that waited for it.
+def _spent(before: dict[_Birth, float], after: dict[_Birth, float]) -> float:
+    """CPU seconds between two looks.
 
-    A daemon that Spark has ended since had nothing to do, and takes its seconds with it.
+    Of workers that live; one that Spark ends was idle for a minute, and nobody keeps its account.
     """
-    living = {pid for pid, _ in after}
-    spent = sum(seconds for _, seconds in after.values())
-    for key, (parent, seconds) in before.items():
-        if key in after or parent in living:
-            spent -= seconds
-    return spent
+    return sum(seconds - before.get(birth, 0.0) for birth, seconds in after.items())
 
 
 def _seconds(process: psutil.Process) -> float:

@@ -130,7 +130,7 @@ def frame(spark: SparkSession, count: int, every: int = 0) -> DataFrame:
         '","amount":', {amount}, ',"currency":"EUR","at":"2025-01-01T12:00:00Z","lines":2}}')"""
     return (
         spark.range(0, count, 1, PARTITIONS)
-        .withColumn("whole", _sql(value))
+        .selectExpr("id", f"{value} whole")
         .selectExpr(
             f"cast(string({FIRST_ID} + id) as binary) key",
             f"cast(if({bad} and {turn} = 0, left(whole, 60), whole) as binary) value",
@@ -141,9 +141,3 @@ def frame(spark: SparkSession, count: int, every: int = 0) -> DataFrame:
             "timestamp_millis(1700000000000 + id) timestamp",
         )
     )
-
-
-def _sql(expression: str) -> object:
-    from pyspark.sql import functions as f
-
-    return f.expr(expression)

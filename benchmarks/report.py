@@ -29,11 +29,11 @@ def show(rows: Sequence[Row], console: Console) -> None:
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
-            row.name,
-            row.says,
+            row.claim.name,
+            row.claim.says,
             f"{row.ratio:.3f}",
             f"{min(row.ratios):.2f} … {max(row.ratios):.2f}",
-            "" if row.goal is None else f"{row.goal:.2f}",
+            "" if row.claim.goal is None else f"{row.claim.goal:.2f}",
             _median(row.wall),
             _median(row.workers),
             {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[row.met],
@@ -41,7 +41,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
     console.print(table)
     for row in rows:
         facts = " · ".join(f"{name} {value:,.2f}" for name, value in row.facts.items())
-        console.print(f"[dim]{row.name}: {facts}[/]", highlight=False)
+        console.print(f"[dim]{row.claim.name}: {facts}[/]", highlight=False)
 
 
 def write(rows: Sequence[Row], options: dict[str, object], path: Path = PATH) -> None:

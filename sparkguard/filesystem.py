@@ -74,12 +74,13 @@ def _by_fsspec(uri: str) -> tuple[pafs.FileSystem, str]:
     try:
         handler, path = fsspec.core.url_to_fs(uri)
     except (ImportError, ValueError) as error:
-        msg = f"No filesystem for {_without_password(uri)!r}: {error}."
+        msg = f"No filesystem for {without_password(uri)!r}: {error}."
         raise ConfigError(msg) from error
     return pafs.PyFileSystem(pafs.FSSpecHandler(handler)), path
 
 
-def _without_password(uri: str) -> str:
+def without_password(uri: str) -> str:
+    """The URI as it may be shown."""
     return re.sub(r"(://[^/@:]*:)[^/@]*@", r"\1***@", uri)
 
 

@@ -32,6 +32,7 @@ RECORD: Final = Carry("RECORD", ("key", "value", "headers", *ORIGIN.fields))
 """Carry the whole record, hidden; every row then moves its bytes once more."""
 
 _FILE = "_sparkguard_file"
+_UNREADABLE = re.compile(r"\binterval (year|month)\b")
 _KAFKA = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
@@ -76,10 +77,12 @@ class Arranger:
         """The frame with everything in its place.
 
         Raises:
-            StageError: there is no column ``value``, or one that is to be carried.
+            StageError: there is no column ``value``, or one that is to be carried; two
+                have one name, or Python has no such type.
         """
         if self._reads_value:
             self._check_value()
+        self._check_columns()
         if self._kafka and "headers" not in self._types:
             log(
                 HEADERS_MISSING,
@@ -147,6 +150,22 @@ class Arranger:
                     f"it has: {have}."
                 )
         return names
+
+    def _check_columns(self) -> None:
+        apart = self._frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+        shown = self._shown()
+        names = [name if apart else name.lower() for name in shown]
+        for name, known in zip(shown, names, strict=True):
+            if names.count(known) > 1:
+                raise StageError(
+                    f"Flow {self._flow!r} reads a frame with several columns named {name!r}; "
+                    "rename them, or select one."
+                )
+            if _UNREADABLE.search(self._types[name]):
+                raise StageError(
+                    f"Flow {self._flow!r} reads the column {name!r} of type {self._types[name]}, "
+                    "which Spark cannot hand to Python; cast it to string, or leave it out."
+                )
 
     def _check_value(self) -> None:
         kind = self._types.get("value")

@@ -16,7 +16,7 @@ from sparkguard.core.policy import Policy, Retry
 from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.clock import SystemClock
-from sparkguard.driver.listener import find_lost, listen
+from sparkguard.driver.listener import find_lost, listen, session_key, session_of
 from sparkguard.driver.mailbox import Mailbox
 from sparkguard.driver.reach import answers
 from sparkguard.driver.restarts import Limit, Restarts
@@ -25,7 +25,7 @@ from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop
 from sparkguard.driver.supervisor import Supervisor
-from sparkguard.errors import ConfigError, SourceError, StageError
+from sparkguard.errors import ConfigError, SourceError, StageError, UnsupportedError
 from sparkguard.events import STAGE_UNUSED, log
 from sparkguard.flow import Bound, Flow, output_shape
 from sparkguard.frame import Carry, source_servers, source_topics
@@ -64,6 +64,7 @@ class Guard:
         self._mailboxes: dict[str, Mailbox] = {}
         self._checked: set[tuple[str, frozenset[str]]] = set()
         self._reached: set[str] = set()
+        self._listening: set[str] = set()
 
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Guard:
@@ -76,8 +77,16 @@ class Guard:
 
     @property
     def ledger(self) -> Ledger:
-        """The account of every record, by flow, stage and batch."""
-        for query_id, batch_id in self._accounts.unbatched():
+        """The account of every record, by flow, stage and batch.
+
+        Raises:
+            ConfigError: the state cannot be written.
+        """
+        waiting = self._accounts.unbatched()
+        if waiting:
+            # A batch job has no `run`, which would have looked.
+            self._state.check()
+        for query_id, batch_id in waiting:
             self._settler.settle(query_id, batch_id)
         return Ledger(self._state, self._accounts.pending)
 
@@ -184,6 +193,10 @@ class Guard:
         Supervisor(runs, self._stop, desk.clock, grace=grace).run()
 
     def _started(self, query: StreamingQuery) -> None:
+        # A flow that is only used in a batch function sees a copy of the query's session.
+        session = session_of(query)
+        if session is not None:
+            self._listen(session)
         find_lost(query, self._accounts, Ledger(self._state))
 
     def _policy(self, stage: Stage[Any, Any], flow: str | None) -> Policy:
@@ -193,16 +206,29 @@ class Guard:
 
     def _mailbox(self, session: SparkSession) -> Mailbox | None:
         """The way back for the workers' counts: one for each Spark application."""
+        if not hasattr(session, "_jsparkSession"):
+            raise UnsupportedError(
+                "Flows do not run on Spark Connect in this version: start a classic session "
+                "(SparkSession.builder.master(…), without remote)."
+            )
         context = session.sparkContext
         key = str(context.applicationId)
         if key not in self._mailboxes:
             self._mailboxes[key] = Mailbox(context)
             self._accounts.listen(self._mailboxes[key])
-            listen(session, self._settler)
         return self._mailboxes[key]
+
+    def _listen(self, session: SparkSession) -> None:
+        """Hear of every batch; each session tells of its own queries only."""
+        key = session_key(session)
+        if key is not None and key not in self._listening:
+            self._listening.add(key)
+            listen(session, self._settler)
 
     def _check(self, frame: DataFrame, names: Sequence[str]) -> None:
         self._check_sinks(frame, names)
+        if frame.isStreaming:
+            self._listen(frame.sparkSession)
         for servers in source_servers(frame) - self._reached:
             if not answers(servers):
                 raise SourceError(servers=servers)

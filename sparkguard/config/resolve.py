@@ -112,6 +112,11 @@ def check_foreach_batch(stage_name: str, policy: Policy) -> None:
             f"Stage {stage_name!r}: 'isolate: true' is not in this version: the bad rows of a "
             "batch cannot be found yet. Leave it out; the batch fails, and comes again."
         )
+    if policy.writes is not None:
+        raise ConfigError(
+            f"Stage {stage_name!r}: 'writes' is about 'isolate', which is not in this version. "
+            "Leave it out."
+        )
     if policy.whole_batch is not None:
         return
     for handler in policy.handlers():

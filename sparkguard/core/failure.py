@@ -77,8 +77,11 @@ class Failure:
         """Drop the live exception, once everything that may look at it has.
 
         Its traceback holds the frames below it, and through them every value of the batch:
-        a buffered letter would keep ten thousand objects alive.
+        a buffered letter would keep ten thousand objects alive. It is taken from the exception
+        too: user code may raise one object for each bad record, which would gather them all.
         """
+        if self.exception is not None:
+            BaseException.with_traceback(self.exception, None)
         object.__setattr__(self, "exception", None)
 
     def __reduce__(self) -> tuple[Any, ...]:

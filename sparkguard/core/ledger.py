@@ -7,11 +7,10 @@ a retried, speculated or repeated evaluation counts each record once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 Counts = dict[str, int]
-Partitions = dict[int, dict[str, "Entry"]]
 
 FACTS = (
     "entered",
@@ -65,8 +64,8 @@ class Entry:
         run_id: the query's run; a restart has another.
         stage_id, partition: the Spark stage and its partition.
         attempt: of the task, unique in its application.
-        part: token of one pass. A task has several where it evaluates several
-            partitions of the flow (``coalesce``).
+        part: print of the rows of one pass, for sources without offsets. A task has
+            several passes where it evaluates several partitions of the flow (``coalesce``).
         spans: source ranges covered, empty for sources without offsets.
         stages: counts by stage name, facts as in `FACTS`.
     """
@@ -123,12 +122,11 @@ class Account:
 def merge(entries: Iterable[Entry]) -> list[Account]:
     """The accounts, one a flow and batch, each record counted once.
 
-    Within one evaluation (use, run and Spark stage) entries of the same source range,
-    or without ranges of the same partition, overwrite each other. Of several
-    evaluations the fullest counts, the later of equals. Another one adds only what lies
-    outside the ranges already counted (a join of two halves). Without ranges, what
-    another use of the flow evaluated is added, but of several runs only the fullest
-    counts: a restart builds the query anew, and its uses have new names.
+    Of several runs (a restart, another try of a batch function) the fullest counts, the
+    later of equals. Within a run and a use of the flow the fullest Spark stage counts, and
+    another one adds only what lies outside the ranges already counted; without ranges, the
+    parts that no other stage has. Other uses of the flow add theirs (a join of two halves),
+    but for those that cover the very same ranges.
     """
     batches: dict[tuple[str, str | None, int | None], list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -145,45 +143,64 @@ def add(accounts: Iterable[Account]) -> list[Account]:
 
 
 def _counted_once(entries: list[Entry]) -> list[Entry]:
-    ranged = [entry for entry in entries if entry.spans]
-    return _by_range(ranged) + _by_run([entry for entry in entries if not entry.spans])
-
-
-def _by_range(entries: list[Entry]) -> list[Entry]:
-    evaluations: dict[object, dict[object, Entry]] = defaultdict(dict)
+    # A thread of a batch function does not know its run: it is the one that goes on.
+    latest = next((entry.run_id for entry in reversed(entries) if entry.run_id), None)
+    runs: dict[str | None, list[Entry]] = defaultdict(list)
     for entry in entries:
-        evaluations[entry.use, entry.run_id, entry.stage_id][entry.spans] = entry
-    # Sorting is stable: of equally full evaluations the later one comes first.
-    newest_first = [list(group.values()) for group in reversed(evaluations.values())]
-    taken: list[Span] = []
+        runs[entry.run_id or latest].append(entry)
+    counted = [_by_use(run) for run in runs.values()]
+    return max(reversed(counted), key=_records, default=[])
+
+
+def _by_use(run: list[Entry]) -> list[Entry]:
+    uses: dict[str, dict[int, list[Entry]]] = {}
+    for entry in run:
+        uses.setdefault(entry.use, {}).setdefault(entry.stage_id, []).append(entry)
+    # Sorting is stable: of equally full uses the later one comes first.
+    newest_first = [_by_range(stages) for stages in reversed(uses.values())]
+    taken: set[tuple[Span, ...]] = set()
     kept: list[Entry] = []
     for group in sorted(newest_first, key=_records, reverse=True):
+        fresh = [entry for entry in group if entry.spans not in taken]
+        taken.update(entry.spans for entry in fresh)
+        kept.extend(fresh)
+    return kept + [entry for stages in uses.values() for entry in _by_part(stages)]
+
+
+def _by_range(stages: dict[int, list[Entry]]) -> list[Entry]:
+    """What one use evaluated, of sources with offsets."""
+    groups = [
+        list({entry.spans: entry for entry in group if entry.spans}.values())
+        for group in reversed(stages.values())
+    ]
+    taken: list[Span] = []
+    kept: list[Entry] = []
+    for group in sorted(groups, key=_records, reverse=True):
         fresh = [entry for entry in group if not _touches(entry, taken)]
         taken.extend(span for entry in fresh for span in entry.spans)
         kept.extend(fresh)
     return kept
 
 
-def _by_run(entries: list[Entry]) -> list[Entry]:
-    tasks: dict[str | None, dict[str, dict[int, Partitions]]] = {}
-    for entry in entries:
-        stages = tasks.setdefault(entry.run_id, {}).setdefault(entry.use, {})
-        partitions = stages.setdefault(entry.stage_id, {})
-        parts = partitions.setdefault(entry.partition, {})
-        if any(other.attempt != entry.attempt for other in parts.values()):
-            parts.clear()
-        parts[entry.part] = entry
-    runs = [
-        [entry for stages in uses.values() for entry in _fullest(stages.values())]
-        for uses in tasks.values()
-    ]
-    return max(reversed(runs), key=_records, default=[])
-
-
-def _fullest(groups: Collection[Partitions]) -> list[Entry]:
-    newest_first = reversed([*groups])
-    flat = ([one for parts in group.values() for one in parts.values()] for group in newest_first)
-    return max(flat, key=_records)
+def _by_part(stages: dict[int, list[Entry]]) -> list[Entry]:
+    """What one use evaluated, of sources without offsets: each part as often as a stage has it."""
+    found: dict[str, list[Entry]] = {}
+    for group in reversed(stages.values()):
+        tasks: dict[int, dict[str, Entry]] = {}
+        for entry in group:
+            task = tasks.setdefault(entry.partition, {})
+            if any(other.attempt != entry.attempt for other in task.values()):
+                task.clear()
+            if not entry.spans:
+                task[entry.part] = entry
+        parts: dict[str, list[Entry]] = defaultdict(list)
+        for task in tasks.values():
+            for part, entry in task.items():
+                parts[part].append(entry)
+        for part, same in parts.items():
+            if _records(same) > _records(found.get(part, [])) or part not in found:
+                found[part] = same
+    return [entry for same in found.values() for entry in same]
 
 
 def _records(group: list[Entry]) -> int:

@@ -19,7 +19,8 @@ class Record:
         timestamp: the record's own, with a time zone.
         topic, partition, offset: where it lies in Kafka.
         file: path of the file it came from, for file sources.
-        columns: the row's remaining columns as a JSON object, for sources that are not Kafka.
+        columns: the row's remaining columns as a JSON object, for sources that are not Kafka;
+            bytes, and text that is no UTF-8, in base64, NaN and infinities as text.
     """
 
     key: bytes | None = None

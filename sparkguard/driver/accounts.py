@@ -187,7 +187,8 @@ class Ledger:
         read = self._read(None)
         single = [account for account, alone in read if alone] + self._unsettled(None)
         older = [account for account, alone in read if not alone]
-        return {account.flow: account for account in ledger.add(older + _newest(single))}
+        flows = [account for account in older + _newest(single) if not account.own]
+        return {account.flow: account for account in ledger.add(flows)}
 
     def total(self, flow: str) -> Account:
         """The account of one flow over all of its batches; empty if it never ran."""

@@ -28,6 +28,7 @@ from sparkguard.driver.stop import Stop, StoppedBatchError
 from sparkguard.driver.trouble import Trouble
 from sparkguard.events import BATCH_FAILED, RETRY_SCHEDULED, log
 from sparkguard.executor.plan import ORIGIN_COLUMN
+from sparkguard.executor.task import TRY
 from sparkguard.sinks.base import Sink
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class BatchFunction:
     def _try(self, tries: _Tries) -> BaseException | None:
         batch = tries.batch
         shown = batch.drop(ORIGIN_COLUMN) if ORIGIN_COLUMN in batch.columns else batch
+        context = batch.sparkSession.sparkContext
+        context.setLocalProperty(TRY, str(tries.failed))
         try:
             self._stage.function(shown, tries.batch_id)
         except BaseException as error:  # whatever user code raises is a failure (P11)

@@ -44,6 +44,23 @@ def listen(session: SparkSession, settler: Settler) -> None:
     session.streams.addListener(Listener())
 
 
+def session_of(query: StreamingQuery) -> SparkSession | None:
+    """The session that the query was started in; None where the engine does not tell."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    execution: Any = getattr(query, "_jsq", None)
+    if execution is None:
+        return None
+    return SparkSession(SparkContext.getOrCreate(), execution.sparkSession())
+
+
+def session_key(session: SparkSession) -> str | None:
+    """What tells one session from another; None where the engine does not tell."""
+    known: Any = getattr(session, "_jsparkSession", None)
+    return None if known is None else str(known.sessionUUID())
+
+
 def settle(session: SparkSession, settler: Settler, progress: Any) -> None:
     """Settle a batch that was committed; a query that is over its budget is stopped."""
     query_id, run_id = str(progress.id), str(progress.runId)
@@ -90,11 +107,13 @@ def find_lost(query: StreamingQuery, accounts: Accounts, ledger: Ledger) -> None
     for account in ledger.batches():
         if account.query_id == query_id and account.batch_id is not None and not account.own:
             known.setdefault(account.flow, set()).add(account.batch_id)
+    # A batch in which another flow has an account was settled: this flow had nothing in it.
+    settled = set().union(*known.values())
     for flow, batches in known.items():
         missing = [
             (batch, records)
             for batch, records in read.items()
-            if batch > min(batches) and batch not in batches and records != 0
+            if batch > min(batches) and batch not in settled and records != 0
         ]
         for lost in accounts.lost(flow, query_id, [(batch, n or 0) for batch, n in missing]):
             log(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -177,7 +178,14 @@ class Settler:
 
 
 def _breach(account: Account, stage: str, budget: Budget, sentence: str) -> StageFailedError:
-    log(BUDGET_EXCEEDED, flow=account.flow, stage=stage, max_ratio=budget.max_ratio)
+    log(
+        BUDGET_EXCEEDED,
+        level=logging.ERROR,
+        flow=account.flow,
+        stage=stage,
+        batch_id=account.batch_id,
+        max_ratio=budget.max_ratio,
+    )
     facts = {
         "sentence": sentence,
         "action": budget.then,

@@ -15,7 +15,6 @@ from sparkguard.driver.state import State
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HOLD_MILLISECONDS = 3600 * 1000
 _SLICE_MILLISECONDS = 200
 _SHOWN = 200
 
@@ -93,6 +92,7 @@ class Stop:
         """Whether a stop is asked for here or by the marker in the state."""
         if not self._asked and self._marker_is_set():
             self.request("the stop marker")
+            self._marked = True
         return self._asked
 
     def _marker_is_set(self) -> bool:
@@ -121,7 +121,7 @@ class Stop:
     def finish(self) -> None:
         """Everything has stopped: let go of what a later query would stumble over.
 
-        A marker that somebody else has set stays; a new run removes it.
+        A marker that this run did not see stays; a new run removes it.
         """
         if self._marked:
             self._state.clear_stop()
@@ -162,7 +162,7 @@ class Stop:
         """
         while self._asked and query_id is not None:
             self._held.add(query_id)
-            _sleep(batch, _HOLD_MILLISECONDS)
+            _sleep(batch, _SLICE_MILLISECONDS)
 
     def pause(self, batch: DataFrame, seconds: float) -> bool:
         """Wait between two tries of a batch; whether a stop was asked for meanwhile.

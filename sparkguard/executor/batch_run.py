@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from sparkguard.executor.attempt import Attempt, Recovered, Trouble
 from sparkguard.executor.lane import Lane, Unit, inner, path_of, row_of
 from sparkguard.executor.plan import Step
+from sparkguard.executor.rows import read_one
 from sparkguard.executor.source import Source
 from sparkguard.executor.work import Work
 
@@ -115,10 +117,18 @@ class BatchRun:
         """Count the batch once all its parts have left."""
         self._tally.records_in += self._source.batch.num_rows
         self._tally.cover(self._source.spans)
+        self._tally.see(self._source.batch)
 
     def _read(self, read: Callable[[Any], list[Any]], convert: Callable[[Any], Any] | None) -> Lane:
-        batch = self._source.batch
-        lane = Lane(read(batch.select(list(range(self._plan.layout.rows)))))
+        rows = self._source.batch.select(list(range(self._plan.layout.rows)))
+        try:
+            lane = Lane(read(rows))
+        except Exception:
+            lane = self._map(
+                0,
+                Lane(list(range(len(rows)))),
+                lambda lane: map(partial(read_one, read, rows), lane.values),
+            )
         return (
             lane if convert is None else self._map(0, lane, lambda lane: map(convert, lane.values))
         )

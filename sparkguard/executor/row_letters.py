@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from sparkguard.core.failure import Failure
 from sparkguard.core.record import Record
 from sparkguard.executor.delivery import Delivery
+from sparkguard.executor.source import python
 from sparkguard.executor.task import Task
 from sparkguard.sinks.base import Sink
 
@@ -25,7 +27,8 @@ def write(
     delivery, stored = Delivery(failure.app, sinks, Task.current()), 0
     try:
         for batch in batches:
-            for row, origin in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            rows, origins = batch.columns
+            for row, origin in zip(rows.to_pylist(), map(python, origins), strict=True):
                 delivery.write(sink, replace(failure, record=_record(row, origin)))
                 stored += 1
         delivery.flush()
@@ -36,9 +39,14 @@ def write(
 
 def _record(row: str, origin: dict[str, Any] | None) -> Record:
     known = origin or {}
+    at = known.get("timestamp")
+    headers = known.get("headers") or ()
     return Record(
+        key=known.get("key"),
         value=row.encode(),
-        timestamp=known.get("timestamp"),
+        headers=tuple((header["key"], header["value"]) for header in headers),
+        file=known.get("file"),
+        timestamp=at if isinstance(at, datetime) else None,
         topic=known.get("topic"),
         partition=known.get("partition"),
         offset=known.get("offset"),

@@ -1,7 +1,7 @@
 """Rows: a frame that is not Kafka's, as what the first stage takes.
 
-Reading is by batch and cannot fail; converting is by row, so that a row that is not of
-the stage's type is that record's failure.
+Reading is by batch, and by row where that fails; converting is by row. So a row that Python
+cannot hold, or that is not of the stage's type, is that record's failure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,30 @@ import pyarrow as pa
 
 Read = Callable[[pa.RecordBatch], list[Any]]
 Convert = Callable[[Any], Any]
+
+
+class UnreadableError(ValueError):
+    """A row holds a value that Python has not: a date beyond 9999, text that is no UTF-8."""
+
+
+def read_one(read: Read, batch: pa.RecordBatch, row: int) -> Any:
+    """One row of a batch that cannot be read as a whole.
+
+    Raises:
+        UnreadableError: this is the row; names the column.
+    """
+    one = batch.slice(row, 1)
+    try:
+        (value,) = read(one)
+    except Exception as error:
+        for field, column in zip(one.schema, one.columns, strict=True):
+            try:
+                column.to_pylist()
+            except Exception as reason:
+                said = f"Python cannot hold the value of column {field.name!r}: {reason}."
+                raise UnreadableError(said) from error
+        raise
+    return value
 
 
 def row_reader(input_type: Any) -> tuple[Read, Convert | None]:

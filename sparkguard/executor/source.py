@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -49,10 +50,6 @@ class Source:
     @cached_property
     def spans(self) -> list[Span]:
         """The offset ranges of this batch, one for each partition of a topic."""
-        return self._spans
-
-    @cached_property
-    def _spans(self) -> list[Span]:
         at = self._layout
         if at.topic is None or at.partition is None or at.offset is None or not len(self.batch):
             return []
@@ -76,7 +73,7 @@ class Source:
         ]
 
     def _get(self, column: int | None, row: int) -> Any:
-        return None if column is None else self._arrays[column][row].as_py()
+        return None if column is None else python(self._arrays[column][row])
 
     def _headers(self, column: int | None, row: int) -> tuple[Header, ...]:
         found = None if column is None else self._arrays[column][row].values
@@ -89,17 +86,62 @@ class Source:
         if column is None:
             return None
         array = self._arrays[column]
-        if array.type.unit != "us":
-            return _utc(array[row].as_py())
-        # What Spark has; a sixth of what making a datetime with the column's zone costs.
-        since = array[row].value
-        return None if since is None else _EPOCH + timedelta(microseconds=since)
+        try:
+            if array.type.unit != "us":
+                return _utc(array[row].as_py())
+            # What Spark has; a sixth of what making a datetime with the column's zone costs.
+            since = array[row].value
+            return None if since is None else _EPOCH + timedelta(microseconds=since)
+        except OverflowError:
+            # A producer that sent microseconds for milliseconds: there is no such datetime.
+            return None
 
     def _columns(self, row: int) -> str | None:
         if not self._layout.others:
             return None
         values = {name: self._get(column, row) for name, column in self._layout.others}
-        return json.dumps(values, default=_plain, ensure_ascii=False)
+        try:
+            return json.dumps(values, default=_plain, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            # JSON has no NaN; the text is what Spark's own to_json writes.
+            return json.dumps(_finite(values), default=_plain, ensure_ascii=False)
+
+
+def python(scalar: pa.Scalar) -> Any:
+    """A value as Python, whatever it is: building a letter never raises (P17).
+
+    Python has no date beyond the year 9999 and no text that is no UTF-8. The first
+    becomes text, the second bytes.
+    """
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return _taken_apart(scalar)
+
+
+def _taken_apart(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    if pa.types.is_struct(kind):
+        return {field.name: python(scalar[place]) for place, field in enumerate(kind)}
+    if pa.types.is_map(kind):
+        return [[python(pair["key"]), python(pair["value"])] for pair in scalar.values]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [python(one) for one in scalar.values]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return scalar.as_buffer().to_pybytes()
+    if pa.types.is_timestamp(kind):
+        scalar = scalar.cast(pa.timestamp(kind.unit))
+    return scalar.cast(pa.string()).as_py()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
 
 
 def _all_equal(column: pa.Array) -> bool:

@@ -7,10 +7,13 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from sparkguard.filesystem import exists
 
 _SLICE_SECONDS = 0.5
+TRY = "sparkguard.try"
+"""The local property in which a batch function says how often it was tried."""
 
 
 class StoppedError(Exception):
@@ -45,7 +48,7 @@ class Task:
         return cls(
             query_id=query,
             query_name=_query_name(context.getLocalProperty("spark.job.description")),
-            run_id=context.getLocalProperty("spark.jobGroup.id") if query else None,
+            run_id=_run_id(context) if query else None,
             batch_id=int(batch) if batch is not None else None,
             stage_id=context.stageId(),
             partition=context.partitionId(),
@@ -94,6 +97,12 @@ class Task:
         poll = select.poll()
         poll.register(self.socket, getattr(select, "POLLRDHUP", 0))
         return bool(poll.poll(int(seconds * 1000)))
+
+
+def _run_id(context: Any) -> str | None:
+    """The query's run, and the try of its batch function: each evaluates the batch anew."""
+    run, attempt = context.getLocalProperty("spark.jobGroup.id"), context.getLocalProperty(TRY)
+    return f"{run}/{attempt}" if run and attempt else run
 
 
 def _query_name(description: str | None) -> str | None:

@@ -24,7 +24,7 @@ from pyarrow import parquet as pq
 from sparkguard import filesystem
 from sparkguard.core.letter import Letter
 from sparkguard.core.letter_row import LETTER_SCHEMA, letter_table
-from sparkguard.errors import SinkError
+from sparkguard.errors import ConfigError, SinkError
 from sparkguard.sinks.base import SinkTask, Writer
 
 BUFFER_LETTERS: Final = 1_000
@@ -51,6 +51,9 @@ class FileSink:
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", filesystem.absolute(self.path))
 
+    def __repr__(self) -> str:
+        return f"FileSink(path={filesystem.without_password(self.path)!r})"
+
     def open(self, task: SinkTask) -> Writer:
         """A writer for one task; touches no file before the first letter."""
         return FileWriter(self.path, task)
@@ -63,13 +66,15 @@ class FileSink:
             SinkError: the folder cannot be written to.
         """
         del source_topics
-        fs, folder = filesystem.resolve(self.path)
-        probe = filesystem.temporary_name(filesystem.join(folder, "check"))
         try:
+            fs, folder = filesystem.resolve(self.path)
+            probe = filesystem.temporary_name(filesystem.join(folder, "check"))
             filesystem.write_atomically(fs, probe, b"")
             filesystem.delete(fs, probe)
+        except ConfigError:
+            raise
         except Exception as error:
-            msg = f"cannot write to {self.path!r}: {error}."
+            msg = f"cannot write to {filesystem.without_password(self.path)!r}: {error}."
             raise SinkError(msg, sink=name) from error
 
     def refuses(self, letter: Letter) -> str | None:
@@ -78,7 +83,8 @@ class FileSink:
         if file is None or not filesystem.absolute(file).startswith(self.path + "/"):
             return None
         return (
-            f"The record comes from {file!r}, which lies in this sink's own folder {self.path!r}."
+            f"The record comes from {file!r}, which lies in this sink's own folder "
+            f"{filesystem.without_password(self.path)!r}."
         )
 
 
@@ -116,7 +122,7 @@ class FileWriter:
             step()
         except Exception as error:
             self.close()
-            msg = f"cannot write letters to {self._path!r}: {error}."
+            msg = f"cannot write letters to {filesystem.without_password(self._path)!r}: {error}."
             raise SinkError(msg, sink=self._task.name) from error
 
     def _spill(self) -> None:

@@ -130,9 +130,11 @@ def stage_name(function: Callable[..., Any], name: str | None) -> str:
     Raises:
         StageError: the function has none, like a lambda.
     """
-    found = (
-        name or getattr(function, "__name__", None) or getattr(unwrapped(function), "__name__", "")
-    )
+    plain = unwrapped(function)
+    own = getattr(function, "__name__", None) or getattr(plain, "__name__", "")
+    if own == "__call__":  # a callable object goes by its class
+        own = plain.__qualname__.split(".")[-2]
+    found = name or own
     if not callable(function):
         msg = f"a stage needs a function, not {type(function).__name__}."
         raise StageError(msg, stage=name)

@@ -185,7 +185,7 @@ class Counted:
 
 def _good(line: bytes) -> bool:
     try:
-        return msgspec.json.decode(line, type=Order).do not in {"bad"}
+        return msgspec.json.decode(line, type=Order).do != "bad"
     except msgspec.MsgspecError:
         return False
 

@@ -117,6 +117,8 @@ def store(job: Job) -> Callable[[DataFrame, int], None]:
             case "hang":
                 Path(job.at("met")).touch()
                 time.sleep(120)
+            case _:
+                pass
         batch.write.mode("overwrite").parquet(job.at(f"out/{batch_id}"))
 
     return write
@@ -149,8 +151,9 @@ def build(spark: SparkSession, job: Job, guard: sg.Guard) -> Callable[[], Stream
 
 def arm(spark: SparkSession, job: Job, guard: sg.Guard) -> None:
     """Prepare the fault that the job asks for."""
+    jvm: Any = spark._jvm
     # Python first: it would notice that its JVM is gone, and end by itself.
-    pids = os.getpid(), spark._jvm.java.lang.ProcessHandle.current().pid()
+    pids = os.getpid(), jvm.java.lang.ProcessHandle.current().pid()
     Path(job.at("pids")).write_text("\n".join(map(str, pids)))
     if job.fault in ("before_flush", "after_flush"):
         guard.sinks["default"] = FaultSink(

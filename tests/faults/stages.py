@@ -107,7 +107,8 @@ TRICKS: dict[str, Any] = {
     "typo": _typo,
 }
 
-class FlakyFileSystem(LocalFileSystem):
+
+class FlakyFileSystem(LocalFileSystem):  # type: ignore[misc]
     """``flaky:///path``: local files, whose writing fails while the file `/path.down` is there."""
 
     protocol = "flaky"

@@ -24,7 +24,7 @@ ONCE: dict[str, Any] = {"retry": {"max_attempts": 1}}
 
 
 def test_restarted_until_it_works(spark: SparkSession, tmp_path: Path) -> None:
-    """P1, P14: a transient cause in each batch and in a record; every restart goes on from there."""
+    """P1, P14: a transient cause in each batch and in a record; every restart goes on there."""
     stages = {"store": ONCE, "price": ONCE}
     job = Job(
         root=str(tmp_path),
@@ -42,7 +42,7 @@ def test_restarted_until_it_works(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_retried_without_a_restart(spark: SparkSession, tmp_path: Path) -> None:
-    """P7: the same causes, met by the stages' own retries; the account is that of one evaluation."""
+    """P7: the same causes, met by the stages' own retries; the account is of one evaluation."""
     job = Job(root=str(tmp_path), batch_trick="fail_once")
     lines = values(3000, **{f"fail_once@{job.at('once')}": [2500]})
     fill_folder(job, lines, files=3)
@@ -117,7 +117,7 @@ def test_a_budget_over_tasks_and_batches(spark: SparkSession, writer: str, tmp_p
     fill_folder(job, lines, files=60)
     guard = job.guard()
 
-    with pytest.raises(sg.StageFailedError, match="its budget is 0.05 of 500") as raised:
+    with pytest.raises(sg.StageFailedError, match=r"its budget is 0\.05 of 500") as raised:
         guard.run(build(spark, job, guard))
 
     assert raised.value.facts["reason"] == "budget"

@@ -146,4 +146,6 @@ def test_a_limit(spark: SparkSession, tmp_path: Path) -> None:
     assert total.records_in == 200_000
     assert total.balanced
     letters = Counted(job).letters
-    assert sorted(letters.values()) == sorted(lines[n] for n in range(200_000) if n % 100 in (7, 13))
+    assert sorted(letters.values()) == sorted(
+        lines[n] for n in range(200_000) if n % 100 in (7, 13)
+    )

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sparkguard as sg
+from sparkguard.sinks.file import FileSink
 from tests.conftest import MakeTopic
 from tests.faults.harness import (
     Counted,
@@ -145,7 +146,7 @@ def test_a_sink_that_refuses_for_good(spark: SparkSession, tmp_path: Path) -> No
     fill_folder(job, lines, files=1)
     guard = job.guard()
     # Its own folder is the input: letters of letters.
-    guard.sinks["default"] = type(guard.sinks["default"])(path=job.at("in"))
+    guard.sinks["default"] = FileSink(path=job.at("in"))
 
     with pytest.raises(sg.StageFailedError, match="own folder") as raised:
         guard.run(build(spark, job, guard))

@@ -80,9 +80,7 @@ def test_a_query_is_stopped_while_a_worker_waits(
 
 def test_a_query_is_stopped_while_the_driver_waits(spark: SparkSession, tmp_path: Path) -> None:
     """P7, P12: the wait ends at once; the batch is not committed and comes again."""
-    job = Job(
-        root=str(tmp_path), trigger="on", batch_trick="outage", settings=waiting("store")
-    )
+    job = Job(root=str(tmp_path), trigger="on", batch_trick="outage", settings=waiting("store"))
     lines = values(2000)
     fill_folder(job, lines, files=2)
     query = build(spark, job, job.guard())()
@@ -122,13 +120,30 @@ def test_sigterm_while_a_worker_waits(spark: SparkSession, tmp_path: Path) -> No
 
 def test_sigterm_while_the_driver_waits(spark: SparkSession, tmp_path: Path) -> None:
     """P1, P7: the same for the wait of a batch."""
-    job = Job(
-        root=str(tmp_path), trigger="on", batch_trick="outage", settings=waiting("store")
-    )
+    job = Job(root=str(tmp_path), trigger="on", batch_trick="outage", settings=waiting("store"))
     lines = values(2000)
     fill_folder(job, lines, files=2)
     running = Running(job)
     wait_for(Path(job.at("met")).exists, "The outage")
+
+    running.child.send(signal.SIGTERM)
+    ends(running)
+
+    finish(spark, job)
+    Counted(job).holds(lines)
+
+
+def test_sigterm_while_the_supervisor_waits(spark: SparkSession, tmp_path: Path) -> None:
+    """P1, P14: a wait before a restart ends at once; the exit is 0, and the batch comes again."""
+    settings = {
+        "restart": {"backoff": {"initial": "60s", "max": "60s"}},
+        "stages": {"store": {"retry": {"max_attempts": 1}}},
+    }
+    job = Job(root=str(tmp_path), batch_trick="outage", settings=settings)
+    lines = values(1000)
+    fill_folder(job, lines, files=1)
+    running = Running(job)
+    wait_for(lambda: "restart_scheduled" in running.said(), "The restart's wait")
 
     running.child.send(signal.SIGTERM)
     ends(running)

@@ -27,9 +27,7 @@ COLUMNS = pa.schema(
     [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        pa.field(
-            "headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-        ),
+        pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),

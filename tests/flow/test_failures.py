@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sparkguard as sg
-from sparkguard.core.failure import Cause, Failure
+from sparkguard.core.failure import Failure
 from sparkguard.core.letter import Letter
 from sparkguard.core.policy import Budget, Policy
 from sparkguard.handlers.dead_letter import DeadLetterHandler
@@ -31,7 +31,7 @@ class OwnBase(BaseException):
     """What nobody should derive from BaseException."""
 
 
-class Unprintable(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
@@ -84,7 +84,7 @@ def only(ran: Ran) -> Letter:
     [
         StopIteration(),
         RecursionError("too deep"),
-        Unprintable(),
+        UnprintableError(),
         KeyError("x" * 10_000_000),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
         ExceptionGroup("two", [ValueError(), KeyError()]),
@@ -99,6 +99,21 @@ def test_one_record_is_one_letter(error: Exception) -> None:
     name = type(error).__qualname__
     assert letter.failure.exception_type.rpartition(".")[2] == name.rpartition(".")[2]
     assert len(letter.failure.message) <= 8192
+
+
+def test_one_exception_for_all() -> None:
+    """An exception object that is raised for each bad record gathers no frames of all of them."""
+    error = ValueError("always the same")
+
+    def price(order: Order) -> Priced:
+        raise error
+
+    values = [b'{"id": %d}' % n for n in range(5000)]
+    ran, _ = go(price, values=values)
+
+    assert len(ran.letters) == 5000
+    assert error.__traceback__ is None
+    assert len({letter.failure.trace for letter in ran.letters}) == 1
 
 
 def test_endless_recursion() -> None:
@@ -339,7 +354,7 @@ def test_the_budget_ends_a_task_at_once() -> None:
     chosen = policy(budget=Budget(max_ratio=0.1, window=1000))
     made = plan(decode, price, policies={"price": chosen}, sinks={"default": sink})
 
-    with pytest.raises(sg.StageFailedError, match="its budget is 0.1 of 1,000") as got:
+    with pytest.raises(sg.StageFailedError, match=r"its budget is 0\.1 of 1,000") as got:
         run(made, records(values))
 
     assert got.value.action == "fail"
@@ -371,6 +386,6 @@ def test_few_failures_are_within_the_budget() -> None:
 
 def test_a_letter_holds_what_can_be_copied() -> None:
     """P17: the failure in a letter travels though its exception cannot."""
-    letter = only(go(raising(Unprintable()))[0])
+    letter = only(go(raising(UnprintableError()))[0])
 
     assert copy.deepcopy(letter) == letter

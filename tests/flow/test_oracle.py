@@ -29,7 +29,7 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
-class Unprintable(Exception):
+class UnprintableError(Exception):
     """Neither its text nor its pickle can be had."""
 
     def __str__(self) -> str:
@@ -79,9 +79,11 @@ def happen(what: str) -> None:
         case "deep":
             happen("deep")
         case "odd":
-            raise Unprintable
+            raise UnprintableError
         case "copy":
-            copy.copy(Unprintable())
+            copy.copy(UnprintableError())
+        case _:
+            return
 
 
 WRONG = ("raise", "stop", "deep", "odd", "copy")
@@ -324,9 +326,7 @@ def test_fail_fails_and_only_where_it_is_asked(
     oracle = Oracle(ends, partial=partial)
     for offset, value in enumerate(values):
         oracle.record(offset, value)
-    made = plan(
-        *stages(partial=partial), policies=policies(ends), sinks={"default": ListSink()}
-    )
+    made = plan(*stages(partial=partial), policies=policies(ends), sinks={"default": ListSink()})
     batch = records(values)
 
     if not oracle.found.fails:

@@ -67,7 +67,7 @@ def _longest_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_transient_cause_is_tried_again() -> None:
-    """P7: waits double up to the bound; the record goes on in its place, and nothing is a letter."""
+    """P7: waits double up to the bound; the record goes on in its place, and is no letter."""
     outage = Outage(ManualTask(), [None, *(TimeoutError() for _ in range(4))])
 
     ran, _ = go(outage, [b"a", b"b", b"c"], retry=Retry(initial=1, multiplier=2, maximum=3))
@@ -136,16 +136,28 @@ def test_the_task_timeout_bounds_attempts_and_waits() -> None:
     assert letter.failure.attempts == 4
 
 
-def test_slow_successes_do_not_use_up_the_timeout() -> None:
+@pytest.mark.parametrize(
+    ("errors", "sizes"),
+    [
+        # Both recover: that is progress.
+        ([TimeoutError(), None, TimeoutError(), None, None, None], (4,)),
+        # One is bad; two get through; the last one recovers, in the same batch or the next.
+        ([ValueError(), None, None, TimeoutError(), None], (4,)),
+        ([ValueError(), None, None, TimeoutError(), None], (3, 1)),
+    ],
+)
+def test_slow_successes_do_not_use_up_the_timeout(
+    errors: list[BaseException | None], sizes: tuple[int, ...]
+) -> None:
     """P8: progress clears the clock, in one batch and from one batch to the next."""
-    task = ManualTask()
-    errors: list[BaseException | None] = [TimeoutError(), None, None, None, TimeoutError(), None]
-    outage = Outage(task, errors, seconds=60)
+    outage = Outage(ManualTask(), [*errors], seconds=60)
 
-    ran, _ = go(outage, [b"a", b"b", b"c", b"d"], 3, 1, task_timeout=100)
+    ran, _ = go(outage, [b"a", b"b", b"c", b"d"], *sizes, task_timeout=100)
 
-    assert ran.rows == [b"a", b"b", b"c", b"d"]
-    assert ran.account.stages["ask"]["retries"] == 2
+    counts = ran.account.stages["ask"]
+    assert counts["retries"] == sum(isinstance(error, TimeoutError) for error in errors)
+    assert len(ran.letters) == sum(isinstance(error, ValueError) for error in errors)
+    assert len(ran.rows) + len(ran.letters) == 4
 
 
 def test_an_outage_uses_the_timeout_once() -> None:
@@ -181,10 +193,10 @@ def test_the_second_attempt_of_a_task_tries_once() -> None:
 def test_a_service_may_say_when_to_come_back() -> None:
     """P7: a longer wait that the other side asks for is kept, within the task timeout."""
 
-    class Busy(ConnectionError):
+    class BusyError(ConnectionError):
         retry_after = 7
 
-    outage = Outage(ManualTask(), [Busy(), Busy(), Busy()])
+    outage = Outage(ManualTask(), [BusyError(), BusyError(), BusyError()])
 
     with pytest.raises(sg.StageFailedError):
         go(outage, [b"a"], retry=Retry(max_attempts=3), task_timeout=10)

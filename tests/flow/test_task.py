@@ -118,7 +118,7 @@ def test_ids_do_not_depend_on_batches_or_attempts() -> None:
 
 
 def test_equal_lines_of_a_file_are_letters_of_their_own() -> None:
-    """P3: without coordinates the n-th equal record has its own id, the same in every evaluation."""
+    """P3: without coordinates the n-th equal record has its own id, always the same."""
     batch = lines(b"{", b"{", b'{"id": 1}', b"{")
 
     def letters() -> list[Any]:

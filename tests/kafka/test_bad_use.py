@@ -20,7 +20,7 @@ from tests.support.kafka import Broker, Message
 from tests.support.process import free_port
 
 BIG = 10_000_000
-ROOM = {"max_message_bytes": "12000000"}
+ROOM = "12000000"
 
 
 class Order(msgspec.Struct):
@@ -72,9 +72,11 @@ def out(folder: Path) -> list[int]:
     """The ids that came through."""
     if not list((folder / "out").glob("*/*.parquet")):
         return []
-    found: list[int] = ds.dataset(list(map(str, (folder / "out").glob("*/*.parquet")))).to_table()[
-        "id"
-    ].to_pylist()
+    found: list[int] = (
+        ds.dataset(list(map(str, (folder / "out").glob("*/*.parquet"))))
+        .to_table()["id"]
+        .to_pylist()
+    )
     return sorted(found)
 
 
@@ -122,7 +124,7 @@ def test_ten_megabytes_overflow(
     spark: SparkSession, broker: Broker, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """P17: a letter too large for its topic lies whole in a file, and the topic has a pointer."""
-    name, dead = topic(**ROOM), topic()
+    name, dead = topic(max_message_bytes=ROOM), topic()
     big = b'{"id": "' + b"x" * BIG + b'"}'
     values = [b'{"id": 1}', big, b'{"id": 2', b'{"id": 3}']
     broker.produce(name, [Message(key=b"k", value=value) for value in values])
@@ -149,7 +151,7 @@ def test_ten_megabytes_without_overflow(
     spark: SparkSession, broker: Broker, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """P2, P17: without a place for it the query fails, says why, and commits nothing."""
-    name, dead = topic(**ROOM), topic()
+    name, dead = topic(max_message_bytes=ROOM), topic()
     big = b'{"id": "' + b"x" * BIG + b'"}'
     broker.produce(name, [Message(value=b'{"id": 1}'), Message(value=big)])
     made = guard(tmp_path, broker.servers, dead)

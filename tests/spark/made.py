@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -193,10 +194,8 @@ def committed(folder: Path) -> list[int]:
 
 def failed(frame: DataFrame) -> sg.StageFailedError:
     """The failure that ends a batch job over this frame."""
-    try:
+    with pytest.raises(PySparkException) as got:
         frame.collect()
-    except PySparkException as error:
-        found = sg.StageFailedError.find(str(error))
-        assert found is not None, f"no failure of ours: {error}"
-        return found
-    raise AssertionError("The job did not fail.")
+    found = sg.StageFailedError.find(str(got.value))
+    assert found is not None
+    return found

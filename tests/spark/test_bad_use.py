@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections import Counter
@@ -77,7 +78,7 @@ def test_an_unknown_name(tmp_path: Path, stage: str, said: str) -> None:
     file.write_text(f"stages:\n  decode: {{{stage}}}\n")
     loaded = sg.Guard.from_yaml(file)
 
-    with pytest.raises(sg.ConfigError, match="stages.decode") as got:
+    with pytest.raises(sg.ConfigError, match=r"stages\.decode") as got:
         loaded.flow(decode, name="orders")
 
     assert said in str(got.value)
@@ -171,6 +172,16 @@ def test_no_value_column(spark: SparkSession, tmp_path: Path) -> None:
         spark.range(3).withColumnRenamed("id", "value").transform(flow)
 
 
+def test_columns_that_no_flow_can_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Two columns of one name, and a type that Spark cannot hand to Python, are refused by name."""
+    flow = guard(tmp_path).flow(text, wild, name="wild")
+
+    with pytest.raises(sg.StageError, match=r"several columns named 'more'"):
+        spark.sql("select '' value, 1 more, 2 more").transform(flow)
+    with pytest.raises(sg.StageError, match=r"'since' of type interval month.*cast it to string"):
+        spark.sql("select '' value, interval '1' month since").transform(flow)
+
+
 def test_a_wrong_carry(spark: SparkSession, tmp_path: Path) -> None:
     """What is to be carried and is not there, or is there twice, is refused by name."""
     made = guard(tmp_path)
@@ -226,33 +237,25 @@ def endless(depth: int) -> int:
     return endless(depth + 1)
 
 
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "exit": lambda: SystemExit(3),
+    "interrupt": KeyboardInterrupt,
+    "generator": GeneratorExit,
+    "own": lambda: OwnBaseError("not an Exception"),
+    "stop": StopIteration,
+    "unprintable": UnprintableError,
+    "unpicklable": lambda: UnpicklableError(3, also=4),
+    "reduce": lambda: OutOfOrderError("text"),
+}
+GIVEN: dict[str, Any] = {"none": None, "type": 17}
+
+
 def misbehave(kind: str) -> Any:
     """Raise, or give what is no text."""
-    match kind:
-        case "exit":
-            raise SystemExit(3)
-        case "interrupt":
-            raise KeyboardInterrupt
-        case "generator":
-            raise GeneratorExit
-        case "own":
-            raise OwnBaseError("not an Exception")
-        case "stop":
-            raise StopIteration
-        case "recursion":
-            endless(0)
-        case "unprintable":
-            raise UnprintableError
-        case "unpicklable":
-            raise UnpicklableError(3, also=4)
-        case "reduce":
-            raise OutOfOrderError("text")
-        case "none":
-            return None
-        case "type":
-            return 17
-        case _:
-            return kind
+    make = RAISED.get(kind)
+    if make is not None:
+        raise make()
+    return endless(0) if kind == "recursion" else GIVEN.get(kind, kind)
 
 
 @sg.map
@@ -387,6 +390,16 @@ def test_a_module_that_only_the_driver_has(
     assert "install the module or the plugin on every worker" in said
 
 
+def test_a_state_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
+    """A batch job whose account cannot be kept is a sentence where the account is asked for."""
+    (tmp_path / "file").write_text("")
+    made = guard(tmp_path, state={"path": str(tmp_path / "file")})
+    assert frame(spark, ["a"]).transform(made.flow(text, wild, name="wild")).count() == 1
+
+    with pytest.raises(sg.ConfigError, match=r"The state at .*file' cannot be written"):
+        _ = made.ledger
+
+
 # --- foreach_batch --------------------------------------------------------------------------------
 
 
@@ -397,6 +410,17 @@ async def coroutine(batch: DataFrame, batch_id: int) -> None:
 def generator(batch: DataFrame, batch_id: int) -> Iterator[None]:
     """Spark would make it and throw it away."""
     yield None
+
+
+class Store:
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Do nothing."""
+
+
+def test_a_callable_object(tmp_path: Path) -> None:
+    """A callable object goes by the name of its class, bare or in a partial."""
+    assert sg.foreach_batch(Store()).name == "Store"
+    assert sg.foreach_batch(functools.partial(Store())).name == "Store"
 
 
 @pytest.mark.parametrize("function", [coroutine, generator])

@@ -212,8 +212,10 @@ def test_a_join_of_two_halves(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_coalesced_frame(spark: SparkSession, tmp_path: Path) -> None:
     """P4: one task that evaluates several partitions of the flow counts all of them."""
     made = guard(tmp_path)
-    guarded = frame(spark, BATCH, partitions=3).repartition(3).transform(
-        made.flow(decode, price, name="orders")
+    guarded = (
+        frame(spark, BATCH, partitions=3)
+        .repartition(3)
+        .transform(made.flow(decode, price, name="orders"))
     )
 
     assert guarded.coalesce(1).count() == 37
@@ -257,9 +259,7 @@ def test_two_flows_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     behind = first.transform(made.flow(again, cheap, name="behind"))
     beside = source.transform(made.flow(decode, name="beside")).selectExpr("id", "amount total")
 
-    made.run(
-        build(behind.union(beside), tmp_path, made.foreach_batch(write(tmp_path)))
-    )
+    made.run(build(behind.union(beside), tmp_path, made.foreach_batch(write(tmp_path))))
 
     totals = made.ledger.totals()
     assert set(totals) == {"orders", "behind", "beside"}
@@ -296,6 +296,45 @@ def test_another_sink(spark: SparkSession, tmp_path: Path, sink: str) -> None:
         exact(account)
     # What the next process reads is what this one has stored.
     exact(guard(tmp_path).ledger.total("orders"), times=2)
+
+
+def test_another_session(spark: SparkSession, tmp_path: Path) -> None:
+    """P4: each session of an application tells of its own batches, and all are settled."""
+    made = guard(tmp_path)
+    flow = made.flow(decode, price, name="orders")
+    assert frame(spark, BATCH).transform(flow).count() == 37
+    guarded = stream(spark.newSession(), tmp_path, BATCH).transform(flow)
+
+    def query() -> Any:
+        return (
+            guarded.writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    made.run(query)
+
+    (account,) = guard(tmp_path).ledger.batches("orders")
+    exact(account)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
+def test_a_flow_in_a_batch_function(spark: SparkSession, tmp_path: Path, guarded: bool) -> None:
+    """P4: a flow that is used within a batch function is counted with that batch."""
+    made = guard(tmp_path)
+    flow = made.flow(decode, price, name="orders")
+
+    def store(batch: DataFrame, batch_id: int) -> None:
+        batch.transform(flow).write.parquet(f"{tmp_path}/out/{batch_id}")
+
+    source = stream(spark, tmp_path, BATCH, BATCH)
+    made.run(build(source, tmp_path, made.foreach_batch(store) if guarded else store))
+
+    accounts = guard(tmp_path).ledger.batches("orders")
+    assert [account.batch_id for account in accounts] == [0, 1]
+    for account in accounts:
+        exact(account)
 
 
 # --- a whole batch that leaves --------------------------------------------------------------------
@@ -369,7 +408,7 @@ def odd(order: Order) -> bool:
 
 @pytest.mark.parametrize("carry", [sg.ORIGIN, sg.RECORD], ids=["origin", "record"])
 def test_carried_and_hidden(spark: SparkSession, tmp_path: Path, carry: Any) -> None:
-    """What is carried belongs to its row behind filter and flat_map, and functions do not see it."""
+    """What is carried is its row's own behind filter and flat_map, and functions do not see it."""
     made = guard(tmp_path)
     flow = made.flow(decode, odd, price, twice, name="orders", carry=[carry, "offset", "key"])
     guarded = rows(spark, BATCH).transform(flow)
@@ -382,7 +421,7 @@ def test_carried_and_hidden(spark: SparkSession, tmp_path: Path, carry: Any) -> 
     out = guarded.collect()
 
     assert seen == [["id", "total", "offset", "key"]]
-    left = {n for n in range(1, 40, 2)} - {3, 17}
+    left = set(range(1, 40, 2)) - {3, 17}
     assert sorted(row.id for row in out) == sorted([*left, *left])
     for row in out:
         assert row.offset == row._sparkguard.offset == row.id // 2
@@ -390,9 +429,7 @@ def test_carried_and_hidden(spark: SparkSession, tmp_path: Path, carry: Any) -> 
         assert row._sparkguard.topic == "orders"
         assert row._sparkguard.partition == row.id % 2
     if carry is sg.RECORD:
-        assert {row.id for row in out} == {
-            json.loads(row._sparkguard.value)["id"] for row in out
-        }
+        assert {row.id for row in out} == {json.loads(row._sparkguard.value)["id"] for row in out}
         assert all(row._sparkguard.key == row.key for row in out)
         assert all(
             [(h.key, h.value) for h in row._sparkguard.headers] == [("n", b"%d" % row.offset)]

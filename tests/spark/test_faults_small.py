@@ -48,16 +48,3 @@ def test_the_disk_is_full(spark: SparkSession, tmp_path: Path) -> None:
 
     assert running.starts == 2
     Counted(job).holds(lines)
-
-
-@pytest.mark.parametrize("trick", ["twice", "partly"])
-def test_a_batch_is_evaluated_again(spark: SparkSession, trick: str, tmp_path: Path) -> None:
-    """P4, P11: counted once, whole or in part."""
-    job = Job(root=str(tmp_path), batch_trick=trick)
-    lines = values(600)
-    fill_folder(job, lines, files=2)
-    guard = job.guard()
-
-    guard.run(build(spark, job, guard))
-
-    Counted(job).holds(lines)

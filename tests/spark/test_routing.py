@@ -136,13 +136,9 @@ def test_the_supervisor_heals_it(spark: SparkSession, tmp_path: Path) -> None:
 @sg.map
 def ask(order: Order) -> Priced:
     """Fails in another way for each order."""
-    match order.id:
-        case 1:
-            raise UnpricedError("no price")
-        case 2:
-            raise DearError("too dear")
-        case 3:
-            raise KeyError("other")
+    failing = {1: UnpricedError("no price"), 2: DearError("too dear"), 3: KeyError("other")}
+    if order.id in failing:
+        raise failing[order.id]
     return Priced(order.id, 1.0)
 
 
@@ -264,9 +260,7 @@ def test_a_task_over_its_budget(spark: SparkSession, tmp_path: Path) -> None:
 def test_batches_over_their_budget(spark: SparkSession, tmp_path: Path, then: str) -> None:
     """P5: the window spans batches, and the batch that exceeds it is not committed."""
     budget = {"max_ratio": 0.1, "window": 200, "then": then}
-    made = guard(
-        tmp_path, stages={"price": {"budget": budget}}, restart={"max_restarts": 0}
-    )
+    made = guard(tmp_path, stages={"price": {"budget": budget}}, restart={"max_restarts": 0})
     batches = [orders(100, negative=range(9)) for _ in range(3)]
     batches[1] = orders(100, negative=range(18))
     guarded = stream(spark, tmp_path, *batches).transform(made.flow(decode, price, name="orders"))

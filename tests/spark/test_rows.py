@@ -15,9 +15,10 @@ import msgspec
 import pydantic
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 
 import sparkguard as sg
-from tests.spark.made import guard, letters, stream
+from tests.spark.made import ROW, decode, guard, kafka_rows, letters, stream
 
 BERLIN = dt.timezone(dt.timedelta(hours=2))
 
@@ -279,6 +280,74 @@ def test_values_and_what_stands_beside_them(spark: SparkSession, tmp_path: Path)
     assert columns["nothing"] is None
 
 
+@pytest.mark.parametrize("function", [of_row, of_dict, of_struct])
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("date'+10000-01-01'", "10000-01-01"),
+        ("timestamp'-0010-01-01 00:00:00Z'", "-0010-01-01 00:00:00.000000"),
+        ("array(named_struct('a', date'+10000-01-01'))", [{"a": "10000-01-01"}]),
+        ("cast(X'ff41' as string)", "/0E="),
+    ],
+    ids=["date", "timestamp", "nested", "text"],
+)
+def test_values_that_python_has_not(
+    spark: SparkSession, tmp_path: Path, function: Callable[..., float], value: str, kept: Any
+) -> None:
+    """P6, P17: a row that Python cannot hold is one letter, which names the column and keeps it."""
+    made = guard(tmp_path)
+    rows = spark.sql(f"select 1L id, 1.0D amount, {value} more")
+    good = spark.sql(f"select 2L id, 2.0D amount, if(true, null, {value}) more")
+    source = good.union(rows).union(good).coalesce(1)
+
+    out = source.transform(made.flow(sg.map(function), name="odd")).collect()
+
+    assert [row.value for row in out] == [4.0, 4.0]
+    (letter,) = letters(tmp_path)
+    assert letter.failure.stage == function.__name__
+    assert letter.failure.cause is sg.Cause.POISON
+    assert "'more'" in letter.failure.message
+    assert json.loads(letter.record.columns or "") == {"id": 1, "amount": 1.0, "more": kept}
+    assert made.ledger.total("odd").balanced
+
+
+def test_what_json_has_not(spark: SparkSession, tmp_path: Path) -> None:
+    """P17: a letter's columns are JSON that every reader takes, whatever the numbers are."""
+    made = guard(tmp_path)
+    frame = spark.sql("select -1.0D amount, 1L id, double('NaN') a, array(-float('inf')) b")
+
+    frame.transform(made.flow(sg.map(of_struct), name="odd")).collect()
+
+    (letter,) = letters(tmp_path)
+    columns = letter.record.columns or ""
+    assert json.loads(columns, parse_constant=pytest.fail)["a"] == "NaN"
+    assert json.loads(columns)["b"] == ["-Infinity"]
+
+
+def test_a_time_beyond_all_years(spark: SparkSession, tmp_path: Path) -> None:
+    """P17: a producer that takes microseconds for milliseconds costs the letter its time, no more.
+
+    Neither the record's letter nor that of a row that carries its origin.
+    """
+    made = guard(tmp_path, stages={"refuse": {"whole_batch": "dead_letter"}})
+    rows = [*kafka_rows(['{"id": 1}', "{"])]
+    late = spark.createDataFrame(rows, ROW).withColumn(
+        "timestamp", f.expr("timestamp_micros(1700000000000000000)")
+    )
+    guarded = late.transform(made.flow(decode, name="late", carry=sg.ORIGIN))
+
+    @sg.foreach_batch
+    def refuse(batch: DataFrame, batch_id: int) -> None:
+        raise ValueError("no")
+
+    made.foreach_batch(refuse)(guarded, 0)
+
+    found = {letter.failure.stage: letter.record for letter in letters(tmp_path)}
+    assert (found["decode"].value, found["decode"].offset) == (b"{", 1)
+    assert (found["refuse"].topic, found["refuse"].offset) == ("orders", 0)
+    assert found["decode"].timestamp is found["refuse"].timestamp is None
+
+
 def test_where_a_line_comes_from(spark: SparkSession, tmp_path: Path) -> None:
     """P6: a letter of a file's line names the file, in a stream and in a batch."""
     made = guard(tmp_path)
@@ -306,9 +375,7 @@ def test_rows_of_a_join(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,amount\n1,-1.5\n2,3.0\n")
     rows = spark.read.csv(str(tmp_path / "a.csv"), header=True, schema="id long, amount double")
 
-    out = rows.join(rows.select("id"), "id").transform(
-        made.flow(sg.map(of_struct), name="joined")
-    )
+    out = rows.join(rows.select("id"), "id").transform(made.flow(sg.map(of_struct), name="joined"))
 
     assert [row.value for row in out.collect()] == [6.0]
     (letter,) = letters(tmp_path)

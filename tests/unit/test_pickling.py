@@ -14,8 +14,9 @@ import cloudpickle
 import msgspec
 import pytest
 
+from sparkguard.errors import StageError
 from sparkguard.formats.json import Json
-from sparkguard.pickling import dumps, loads, missing_on_worker
+from sparkguard.pickling import dumps, loads, loads_on_worker, missing_on_worker
 from sparkguard.stages.deserialize import deserialize
 from sparkguard.stages.map import map
 from tests.unit.stages import decorated
@@ -246,3 +247,9 @@ def test_missing_names_the_module_and_the_way_out() -> None:
 def test_missing_nameless() -> None:
     """An error without a name still makes a sentence."""
     assert missing_on_worker(ImportError("odd")).startswith("A module cannot be imported on this")
+
+
+def test_a_worker_says_what_it_lacks() -> None:
+    """What names a module that is not here is refused with that sentence, not as an ImportError."""
+    with pytest.raises(StageError, match="'nowhere_to_be_found' cannot be imported on this worker"):
+        loads_on_worker(b"cnowhere_to_be_found\nThing\n.")

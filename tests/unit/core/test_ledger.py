@@ -179,3 +179,30 @@ def test_overlap() -> None:
     assert not span(0, 9).overlaps(span(10, 12))
     assert not span(0, 9).overlaps(span(0, 9, partition=1))
     assert not span(0, 9).overlaps(span(0, 9, topic="other"))
+
+
+def test_two_filters_of_one_topic() -> None:
+    """P4: two uses that read interleaved halves of a range are both counted."""
+    even, odd = entry(50, span(0, 98), use="even"), entry(50, span(1, 99), use="odd", stage_id=0)
+    assert counted(even, odd) == 100
+
+
+def test_parts_that_another_stage_left_out() -> None:
+    """P4: take(1) of a persisted frame evaluates one part, the write the others."""
+    first = [entry(10, part="p0", stage_id=3, attempt=1)]
+    rest = [entry(10, part=f"p{n}", partition=n, stage_id=4, attempt=n) for n in range(1, 8)]
+    assert counted(*first, *rest) == 80
+    assert counted(*first, *first, *rest) == 80
+
+
+def test_parts_of_a_coalesced_task() -> None:
+    """P4: one task that evaluates eight parts, then eight tasks that evaluate one each."""
+    together = [entry(10, part=f"p{n}", stage_id=3, attempt=1) for n in range(8)]
+    apart = [entry(10, part=f"p{n}", partition=n, stage_id=4, attempt=n) for n in range(8)]
+    assert counted(*together, *apart) == counted(*apart, *together) == 80
+
+
+def test_another_try_of_a_batch_function() -> None:
+    """P4: a flow that is applied in a batch function has a new use with each try."""
+    tries = [entry(6, run_id=f"r/{n}", use=f"u{n}", part="p") for n in (1, 2)]
+    assert counted(*tries) == 6

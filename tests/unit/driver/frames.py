@@ -53,7 +53,9 @@ class FakeFrame:
         thread = SimpleNamespace(sleep=self._sleep)
         jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(Thread=thread)))
         properties = {"sql.streaming.queryId": self.query_id}
-        context = SimpleNamespace(getLocalProperty=properties.get, _jvm=jvm)
+        context = SimpleNamespace(
+            getLocalProperty=properties.get, setLocalProperty=properties.__setitem__, _jvm=jvm
+        )
         return SimpleNamespace(sparkContext=context)
 
     def _sleep(self, milliseconds: int) -> None:
