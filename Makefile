@@ -53,7 +53,7 @@ check: setup ## Run ruff, mypy and import-linter.
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
-	@for plugin in $(PLUGINS); do echo "== $$plugin"; (cd $$plugin && $(PYTHON) -m mypy --config-file $(CURDIR)/pyproject.toml .); done
+	@for plugin in $(PLUGINS); do echo "== $$plugin"; (cd $$plugin && MYPYPATH=src $(PYTHON) -m mypy --config-file $(CURDIR)/pyproject.toml --explicit-package-bases src tests); done
 	@$(VENV)/bin/lint-imports
 
 format: setup ## Format the code and apply ruff's safe fixes.

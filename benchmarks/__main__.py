@@ -51,6 +51,8 @@ def main() -> None:
     report.show(found, console)
     chosen = {"records": options.records, "runs": options.runs, "quick": options.quick}
     report.write(found, chosen)
+    if options.docs:
+        report.document(found, chosen)
     console.print(f"{time.monotonic() - began:.0f} s; all numbers: {report.PATH}")
 
 
@@ -102,6 +104,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="one short run of everything: does it work at all?"
     )
+    parser.add_argument("--docs", action="store_true", help=f"also write {report.PAGE}")
     options = parser.parse_args()
     if options.quick:
         options.records, options.runs = 20_000, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +17,8 @@ from rich.table import Table
 from benchmarks.compare import Row
 
 PATH = Path("build/bench.json")
+PAGE = Path("docs/speed.md")
+BEGIN, END = "<!-- table: make bench ARGS=--docs -->", "<!-- end of the table -->"
 PACKAGES = ("sparkguard", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
 
 
@@ -44,7 +46,7 @@ def show(rows: Sequence[Row], console: Console) -> None:
         console.print(f"[dim]{row.claim.name}: {facts}[/]", highlight=False)
 
 
-def write(rows: Sequence[Row], options: dict[str, object], path: Path = PATH) -> None:
+def write(rows: Sequence[Row], options: Mapping[str, object], path: Path = PATH) -> None:
     """Write everything that was measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows_ = [asdict(row) | {"ratio": row.ratio, "met": row.met} for row in rows]
@@ -56,6 +58,32 @@ def write(rows: Sequence[Row], options: dict[str, object], path: Path = PATH) ->
     }
     document = {"machine": machine, "options": options, "rows": rows_}
     path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def document(rows: Sequence[Row], options: Mapping[str, object], path: Path = PAGE) -> None:
+    """Put the table into the page of the documentation, between its two marks."""
+    before, begin, rest = path.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path} has not the marks {BEGIN} and {END}.")
+    lines = [
+        "| row | what is compared | ratio | min … max | goal | |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+        *(_line(row) for row in rows),
+    ]
+    told = (
+        f"{options['records']:,} records, {options['runs']} runs of each side, {os.cpu_count()} cores, "
+        f"Python {platform.python_version()}, pyspark {version('pyspark')}."
+    )
+    path.write_text("\n".join([before + begin, "", *lines, "", told, "", end + after]))
+
+
+def _line(row: Row) -> str:
+    claim = row.claim
+    goal = "" if claim.goal is None else f"{claim.goal:.2f}"
+    met = {True: "met", False: "missed", None: ""}[row.met]
+    span = f"{min(row.ratios):.2f} … {max(row.ratios):.2f}"
+    return f"| {claim.name} | {claim.says} | {row.ratio:.2f} | {span} | {goal} | {met} |"
 
 
 def _median(values: Sequence[float]) -> str:

@@ -19,23 +19,10 @@ def kafka_job(broker: Broker, topic: MakeTopic, root: Path, **more: Any) -> Job:
 
 
 @pytest.mark.parametrize("trick", ["twice", "partly"])
-def test_in_a_batch_function(spark: SparkSession, trick: str, tmp_path: Path) -> None:
-    """P3, P4, P11: files have no offsets, and still every record is counted once."""
-    job = Job(root=str(tmp_path), batch_trick=trick)
-    lines = values(3000)
-    fill_folder(job, lines, files=3)
-    guard = job.guard()
-
-    guard.run(build(spark, job, guard))
-
-    Counted(job).holds(lines)
-
-
-@pytest.mark.parametrize("trick", ["twice", "partly"])
 def test_of_a_topic(
     spark: SparkSession, broker: Broker, topic: MakeTopic, trick: str, tmp_path: Path
 ) -> None:
-    """P3, P4, P11: the same by offsets."""
+    """P3, P4, P11: of several evaluations of a batch the fullest counts, by offsets."""
     job = kafka_job(broker, topic, tmp_path, batch_trick=trick)
     lines = values(3000)
     fill_topic(broker, job.topic, lines, 2)
