@@ -25,6 +25,7 @@ from sparkguard.driver.clock import Clock, SystemClock
 from sparkguard.driver.rows import write_letters
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.stop import Stop, StoppedBatchError
+from sparkguard.driver.swallowed import Jobs
 from sparkguard.driver.trouble import Trouble
 from sparkguard.events import BATCH_FAILED, RETRY_SCHEDULED, log
 from sparkguard.executor.plan import ORIGIN_COLUMN
@@ -76,8 +77,12 @@ class BatchFunction:
         tries = _Tries(batch=batch, batch_id=batch_id, query_id=query_id)
         try:
             self._stop.gate(batch, query_id)
+            jobs = Jobs(batch.sparkSession.sparkContext)
             self._run(tries)
-            self._settler.settle(query_id, batch_id)
+            swallowed = jobs.failed(self._settler.settle(query_id, batch_id))
+            if swallowed is not None:
+                # The function caught what was not its own: the flow's records are nowhere (P1).
+                raise swallowed
         except Exception:
             raise
         except BaseException as error:

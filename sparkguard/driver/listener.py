@@ -85,11 +85,19 @@ def drain(query: Any) -> None:
     if execution is None:
         return
     try:
-        bus = execution.sparkSession().sparkContext().listenerBus()
-        bus.waitUntilEmpty(_DRAIN_MILLISECONDS)
+        _wait(execution.sparkSession().sparkContext())
     except Exception as error:
         # A session that is stopped or stuck reports no more; the next start finds what is missing.
         log(COUNTS_LOST, level=logging.DEBUG, problem=f"{type(error).__name__} while draining")
+
+
+def drain_bus(context: Any) -> None:
+    """Wait until Spark's own books know of every job that has ended, at most ten seconds."""
+    _wait(context._jsc.sc())  # noqa: SLF001  # the bus has no public door
+
+
+def _wait(context: Any) -> None:
+    context.listenerBus().waitUntilEmpty(_DRAIN_MILLISECONDS)
 
 
 def find_lost(query: StreamingQuery, accounts: Accounts, ledger: Ledger) -> None:

@@ -63,8 +63,10 @@ class Settler:
         query_name: str | None = None,
         *,
         committed: bool = False,
-    ) -> None:
+    ) -> frozenset[str]:
         """End a batch; called before the commit where a batch function drives it.
+
+        Returns the flows that have an account in it.
 
         Args:
             committed: Spark has committed the batch, so it is stored whatever its budget says.
@@ -87,6 +89,7 @@ class Settler:
             self._tell(account, query_name)
         if breach is not None and batch_id is not None:
             raise breach
+        return frozenset(account.flow for account in accounts)
 
     def left(self, failure: Failure, fact: str, rows: int) -> None:
         """Account for a batch whose rows all left at its batch function."""

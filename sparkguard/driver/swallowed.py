@@ -1,0 +1,49 @@
+"""Failures that a batch function swallowed.
+
+Where user code catches the exception of an action, a flow that decided to fail would be
+committed all the same: its records in no output, no letter and no account. Spark keeps the
+reason of each failed stage; the worker's own words in it say which flow it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sparkguard.driver.listener import drain_bus
+from sparkguard.errors import StageFailedError
+
+
+class Jobs:
+    """The jobs that one micro-batch starts on its query's thread."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._group = context.getLocalProperty("spark.jobGroup.id")
+        self._before = max(self._ids(), default=-1)
+
+    def _ids(self) -> list[int]:
+        if self._group is None:
+            return []
+        return list(self._context.statusTracker().getJobIdsForGroup(self._group))
+
+    def failed(self, counted: Collection[str]) -> StageFailedError | None:
+        """The failure of a flow that has no account in this batch, though the function returned."""
+        if max(self._ids(), default=-1) <= self._before:
+            return None
+        drain_bus(self._context)
+        tracker = self._context.statusTracker()
+        for job in sorted(job for job in self._ids() if job > self._before):
+            info = tracker.getJobInfo(job)
+            if info is None or info.status != "FAILED":
+                continue
+            for stage in info.stageIds:
+                found = StageFailedError.find(self._reason(int(stage)))
+                if found is not None and found.facts.get("flow") not in counted:
+                    return found
+        return None
+
+    def _reason(self, stage: int) -> str:
+        store = self._context._jsc.sc().statusStore()  # noqa: SLF001  # no public door to reasons
+        reason = store.lastStageAttempt(stage).failureReason()
+        return str(reason.get()) if reason.isDefined() else ""
