@@ -72,8 +72,8 @@ def document(rows: Sequence[Row], options: Mapping[str, object], path: Path = PA
         *(_line(row) for row in rows),
     ]
     told = (
-        f"{options['records']:,} records, {options['runs']} runs of each side, {os.cpu_count()} cores, "
-        f"Python {platform.python_version()}, pyspark {version('pyspark')}."
+        f"{options['records']:,} records, {options['runs']} runs of each side, "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, pyspark {version('pyspark')}."
     )
     path.write_text("\n".join([before + begin, "", *lines, "", told, "", end + after]))
 
