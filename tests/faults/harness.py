@@ -28,6 +28,10 @@ PATIENCE = 150
 """Seconds after which a child counts as hanging; the machine may be slow."""
 
 
+STARTED: "list[Running]" = []
+"""Every job of this test run; a test that fails leaves its own to be ended."""
+
+
 class Running:
     """The job in a process of its own."""
 
@@ -40,6 +44,7 @@ class Running:
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "tests.faults.job", str(path)]
         self.child = Child(command, log=self.log, env=env)
+        STARTED.append(self)
 
     def ended(self, within: float = PATIENCE) -> int:
         """Wait for the end; the exit code, negative for a signal."""
