@@ -72,8 +72,9 @@ def document(rows: Sequence[Row], options: Mapping[str, object], path: Path = PA
         *(_line(row) for row in rows),
     ]
     told = (
-        f"{options['records']:,} records, {options['runs']} runs of each side, "
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, pyspark {version('pyspark')}."
+        f"{options['records']:,} records, {options['runs']} runs of each side "
+        f"(twice as many for pass and columns), {os.cpu_count()} cores,\n"
+        f"Python {platform.python_version()}, pyspark {version('pyspark')}."
     )
     path.write_text("\n".join([before + begin, "", *lines, "", told, "", end + after]))
 

@@ -27,7 +27,7 @@ LONG = {"backoff": {"initial": "60s", "max": "60s"}}
 GRACE = 60.0
 """Seconds that a running batch is given when a stop is asked for the first time."""
 
-SLACK = 3.0
+SLACK = 8.0
 """Seconds that a busy machine may add to the promised two."""
 
 
