@@ -187,8 +187,11 @@ class Ledger:
         read = self._read(None)
         single = [account for account, alone in read if alone] + self._unsettled(None)
         older = [account for account, alone in read if not alone]
-        flows = [account for account in older + _newest(single) if not account.own]
-        return {account.flow: account for account in ledger.add(flows)}
+        found = older + _newest(single)
+        flows = {account.flow for account in found if not account.own}
+        # A batch function has an account of its own, but not under the name of a flow.
+        kept = [account for account in found if not (account.own and account.flow in flows)]
+        return {account.flow: account for account in ledger.add(kept)}
 
     def total(self, flow: str) -> Account:
         """The account of one flow over all of its batches; empty if it never ran."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.support.kafka import Broker, Message
 
 ORDERS = 200_000
 PARTITIONS = 4
+FIRST = int(time.time() * 1000) - ORDERS
+"""Timestamp of the first order: the broker deletes what is a week old."""
 
 
 class Order(msgspec.Struct):
@@ -53,7 +56,7 @@ def orders(count: int) -> Iterator[Message]:
         else:
             value = b'{"id": %d, "amount": 10}' % n
         yield Message(
-            key=key, value=value, headers=headers, partition=n % PARTITIONS, timestamp=1_000_000 + n
+            key=key, value=value, headers=headers, partition=n % PARTITIONS, timestamp=FIRST + n
         )
 
 
