@@ -37,7 +37,9 @@ def source(spark: SparkSession, servers: str, **options: str) -> DataFrame:
     return reader.options(**options).load()
 
 
-def guard(folder: Path, servers: str, dead: str, **sink: Any) -> sg.Guard:
+def guard(
+    folder: Path, servers: str, dead: str, *, restart: dict[str, Any] | None = None, **sink: Any
+) -> sg.Guard:
     """A guard whose letters go to a topic."""
     to = {"type": "kafka", "bootstrap_servers": servers, "topic": dead, **sink}
     files = {"type": "file", "path": str(folder / "overflow")}
@@ -46,6 +48,7 @@ def guard(folder: Path, servers: str, dead: str, **sink: Any) -> sg.Guard:
             app="app",
             state={"path": str(folder / "state")},
             sinks={"default": to, "files": files},
+            restart=restart or {},
         )
     )
 
@@ -105,6 +108,24 @@ def test_nobody_at_the_source(spark: SparkSession, tmp_path: Path) -> None:
     assert time.monotonic() - begun < 20
 
 
+def test_nobody_at_the_dead_letter_servers_of_a_supervised_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """P14: under the supervisor a broker that is not there is an outage, met by restarts."""
+    restart = {"max_restarts": 1, "backoff": {"initial": "10ms"}}
+    made = guard(tmp_path, f"127.0.0.1:{free_port()}", "dead", restart=restart)
+    frame = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
+    flow = made.flow(decode, name="orders")
+
+    def start() -> StreamingQuery:
+        return build(made, frame.transform(flow), tmp_path)()
+
+    with pytest.raises(sg.RestartLimitError, match=r"stays down.*no broker answers") as got:
+        made.run(start)
+
+    assert got.value.code == 75
+
+
 def test_no_dead_letter_topic(
     spark: SparkSession, broker: Broker, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -118,6 +139,25 @@ def test_no_dead_letter_topic(
 
     frame.transform(guard(tmp_path, broker.servers, dead, create=True).flow(decode, name="orders"))
     assert dead in broker.topics()
+
+
+def test_ten_megabytes(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """P6, P17: a record of 10 MB is a letter like any other where the topic takes it."""
+    name, dead = topic(max_message_bytes=ROOM), topic(max_message_bytes=ROOM)
+    big = b'{"id": 7, "note": "' + b"x" * BIG
+    good = [Message(key=b"k", value=b'{"id": %d}' % n) for n in range(2)]
+    broker.produce(name, [good[0], Message(key=b"\xff", value=big), good[1]])
+    made = guard(tmp_path, broker.servers, dead)
+    flow = made.flow(decode, name="orders")
+
+    made.run(build(made, source(spark, broker.servers, subscribe=name).transform(flow), tmp_path))
+
+    (letter,) = broker.read_all(dead)
+    assert (letter.key, letter.value) == (b"\xff", big)
+    total = made.ledger.total("orders")
+    assert (total.records_in, total.records_out, total.total("dead_lettered")) == (3, 2, 1)
 
 
 def test_ten_megabytes_overflow(
