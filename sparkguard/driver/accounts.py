@@ -13,6 +13,7 @@ import msgspec
 
 from sparkguard.core import ledger
 from sparkguard.core.ledger import Account, Entry
+from sparkguard.driver.frames import Frames
 from sparkguard.driver.mailbox import Mailbox
 from sparkguard.driver.state import State
 
@@ -39,6 +40,7 @@ class Accounts:
         self._pending: dict[Key, list[Entry]] = defaultdict(list)
         self._taken: dict[str, _Taken] = defaultdict(_Taken)
         self._unstored: list[Account] = []
+        self._frames = Frames()
         self._mailboxes: list[Mailbox] = []
         self._streaming: dict[str, str | None] = {}
 
@@ -66,11 +68,13 @@ class Accounts:
         """
         with self._lock:
             self._collect()
-            entries = self._pending.pop((query_id, batch_id), [])
             if query_id is None:
-                entries, kept = _split(entries, self._streaming)
+                pending = self._pending.get((None, None), [])
+                entries, kept = _split(pending, self._streaming)
+                numbered = self._frames.numbered(entries, self._following)
                 self._pending[None, None] = kept
-                return ledger.merge(entries)
+                return ledger.merge(numbered)
+            entries = self._pending.pop((query_id, batch_id), [])
             if strays:
                 entries.extend(self._strays(query_id, batch_id))
             if not entries:
@@ -154,14 +158,16 @@ class Accounts:
         self._pending[None, None] = kept
         return [replace(entry, query_id=query_id, batch_id=batch_id) for entry in strays]
 
+    def _following(self, flow: str) -> int:
+        """The number of a flow's next batch frame."""
+        document = self._state.load(_document(Account(flow=flow))) or {"recent": {}}
+        return max(map(int, document["recent"]), default=-1) + 1
+
     def _write(self, account: Account) -> None:
         name = _document(account)
         document = self._state.load(name) or {"older": None, "recent": {}}
         recent = {int(key): value for key, value in document["recent"].items()}
-        batch_id = account.batch_id
-        if batch_id is None:
-            batch_id = max(recent, default=-1) + 1
-        recent[batch_id] = dump(account)
+        recent[account.batch_id or 0] = dump(account)
         older = document["older"]
         while len(recent) > _RECENT:
             oldest = recent.pop(min(recent))
@@ -241,7 +247,8 @@ def _newest(accounts: list[Account]) -> list[Account]:
     """One account a batch: of a stored one and one that waits, the fullest, else the later."""
     found: dict[object, Account] = {}
     for index, account in enumerate(accounts):
-        number = index if account.query_id is None else account.batch_id
+        # What waits of batch frames has no number yet.
+        number = account.batch_id if account.batch_id is not None else (index,)
         place = (account.flow, account.query_id, account.own, number)
         known = found.get(place)
         if known is None or known.records_in <= account.records_in:

@@ -209,6 +209,16 @@ def test_a_join_of_two_halves(spark: SparkSession, tmp_path: Path) -> None:
     exact(made.ledger.total("orders"))
 
 
+def test_a_frame_evaluated_after_the_ledger_was_read(spark: SparkSession, tmp_path: Path) -> None:
+    """P4: reading the ledger between two evaluations of a frame does not make them two batches."""
+    made = guard(tmp_path)
+    guarded = frame(spark, BATCH, partitions=2).transform(made.flow(decode, price, name="orders"))
+
+    for _ in range(2):
+        assert guarded.count() == 37
+        exact(made.ledger.total("orders"))
+
+
 def test_a_coalesced_frame(spark: SparkSession, tmp_path: Path) -> None:
     """P4: one task that evaluates several partitions of the flow counts all of them."""
     made = guard(tmp_path)

@@ -188,14 +188,23 @@ def test_strays_are_no_batch_frame(books: Books) -> None:
 
 
 def test_a_batch_frame(books: Books) -> None:
-    """A flow over a batch DataFrame is settled on its own, each time as one more batch."""
-    for _ in range(2):
-        books.box.append(stray(0, 9, use="frame"))
+    """A flow over a batch DataFrame is settled on its own, each frame as one more batch."""
+    for use in ("one", "another"):
+        books.box.append(stray(0, 9, use=use))
         assert books.accounts.unbatched() == [(None, None)]
         books.accounts.store(books.accounts.take(None, None), keep=True)
     assert books.accounts.unbatched() == []
-    assert [one.batch_id for one in books.ledger.batches()] == [None, None]
+    assert [one.batch_id for one in books.ledger.batches()] == [0, 1]
     assert books.ledger.total("orders").records_in == 20
+
+
+def test_a_batch_frame_again(books: Books) -> None:
+    """P4: a frame that is evaluated again, after it was settled, counts once all the same."""
+    for first, last in ((0, 9), (10, 14), (0, 9)):
+        books.box.append(stray(first, last, use="frame"))
+        books.accounts.store(books.accounts.take(None, None), keep=True)
+    (account,) = books.ledger.batches()
+    assert account.records_in == 15
 
 
 def test_committed_but_not_storable(books: Books, tmp_path: Path) -> None:
