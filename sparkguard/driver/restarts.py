@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from sparkguard.core.policy import Retry
@@ -58,16 +58,21 @@ class Restarts:
         self._limit = limit
         self._clock = clock
         self._draw = draw
-        known = self._known()
-        self.since_commit = int(known.get("since_commit", 0))
-        self._times = [float(at) for at in known.get("times", ())]
+        self.since_commit, self._times = self._known()
         self._stale = False
 
-    def _known(self) -> Any:
+    def _known(self) -> tuple[int, list[float]]:
         try:
-            return self._state.load(self._document) or {}
+            known = self._state.load(self._document) or {}
+            return int(known.get("since_commit", 0)), [float(at) for at in known.get("times", ())]
         except SparkguardError:
             raise
+        except (AttributeError, TypeError, ValueError) as error:
+            msg = (
+                f"The state's document {self._document!r} at {self._state.path!r} is none that "
+                "this version writes; move it away to go on without it."
+            )
+            raise ConfigError(msg) from error
         except Exception as error:
             msg = f"The state at {self._state.path!r} cannot be read: {error}."
             raise ConfigError(msg) from error

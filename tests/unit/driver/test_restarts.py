@@ -124,3 +124,12 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(SparkguardError, match=r"restarts/build\.json.* is no JSON"):
         restarts(tmp_path, ManualClock())
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"times": [null]}', '{"since_commit": "many"}'])
+def test_a_file_of_another_shape_is_named(text: str, tmp_path: Path) -> None:
+    """The same for JSON that this version does not write."""
+    restarts(tmp_path, ManualClock()).next()
+    (tmp_path / "restarts" / "build.json").write_text(text)
+    with pytest.raises(SparkguardError, match=r"'restarts/build' .* is none that this version"):
+        restarts(tmp_path, ManualClock())
