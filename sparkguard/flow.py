@@ -14,7 +14,7 @@ from sparkguard.core.shape import Shape
 from sparkguard.core.signature import Signature
 from sparkguard.errors import StageError
 from sparkguard.executor.plan import Plan, Step
-from sparkguard.executor.rows import row_reader
+from sparkguard.executor.rows import Convert, OnlyColumn, Read, row_reader
 from sparkguard.frame import Arranger
 from sparkguard.sinks.base import Sink
 from sparkguard.stages.base import Stage
@@ -33,6 +33,7 @@ class Bound:
     """What a guard gives its flows.
 
     Attributes:
+        breaches: folder of the budgets that queries were found to exceed.
         mailbox: makes the way back for the workers' counts; None where there is none.
         streams: told the use token of every flow that reads a stream.
         check: looks at sinks and source before a frame is read; raises what makes it impossible.
@@ -41,6 +42,7 @@ class Bound:
     app: str
     sinks: dict[str, Sink]
     stop_marker: str
+    breaches: str
     mailbox: Callable[[Any], Mailbox | None]
     streams: Callable[[str], None]
     check: Callable[[DataFrame, Sequence[str]], None]
@@ -75,7 +77,7 @@ class Flow:
         self.bound.check(frame, self._sinks())
         reads_value = self.stages[0].kind == "deserialize"
         arranged = Arranger(frame, self.name, reads_value=reads_value).arrange(self.carry)
-        signature = self.stages[0].signature()
+        reader = None if reads_value else self._reader(arranged.layout.rows)
         plan = Plan(
             app=self.bound.app,
             flow=self.name,
@@ -84,8 +86,9 @@ class Flow:
             layout=arranged.layout,
             shape=self.shape,
             sinks=self.bound.sinks,
-            reader=None if reads_value else row_reader(signature.input),
+            reader=reader,
             stop_marker=self.bound.stop_marker,
+            breaches=self._breaches(),
             zone=frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC",
         )
         if frame.isStreaming:
@@ -102,6 +105,22 @@ class Flow:
         return arranged.frame.mapInArrow(
             functools.partial(_run, _packed(plan), accumulator), schema
         )
+
+    def _reader(self, columns: int) -> tuple[Read, Convert | None]:
+        first = self.stages[0]
+        read, convert = row_reader(first.signature().input)
+        if isinstance(read, OnlyColumn) and columns != 1:
+            raise StageError(
+                f"takes {_spelled(first.signature().input)}, so one column, and the frame has "
+                f"{columns}: select one, or take the row as a struct, a dict or a pyspark Row.",
+                stage=first.name,
+            )
+        return read, convert
+
+    def _breaches(self) -> str | None:
+        """Where tasks look for a breach; a look costs, so only where a stage has a budget."""
+        budgets = [policy.budget for policy in self.policies.values()]
+        return self.bound.breaches if any(budgets) else None
 
     def _sinks(self) -> list[str]:
         """The sinks that letters of this flow may go to."""

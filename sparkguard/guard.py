@@ -15,6 +15,7 @@ from sparkguard.config.model import Settings
 from sparkguard.core.policy import Policy, Retry
 from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.batch import BatchFunction, BatchStage
+from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.clock import SystemClock
 from sparkguard.driver.listener import find_lost, listen, session_key, session_of
 from sparkguard.driver.mailbox import Mailbox
@@ -57,7 +58,9 @@ class Guard:
         self.sinks = resolve.sinks(self.settings, self.members)
         self._state = State.at(self.settings.state.path, self.settings.app)
         self._accounts = Accounts(self._state)
-        self._settler = Settler(self.settings.app, self._accounts, self.members)
+        self._settler = Settler(
+            self.settings.app, self._accounts, self.members, Breaches(self._state)
+        )
         self._stop = Stop(self._state)
         self._flows: dict[str, tuple[str, ...]] = {}
         self._batch_stages: set[str] = set()
@@ -115,6 +118,7 @@ class Guard:
             app=self.settings.app,
             sinks=self.sinks,
             stop_marker=self._state.stop_marker,
+            breaches=self._state.breaches,
             mailbox=self._mailbox,
             streams=self._accounts.streams,
             check=self._check,
@@ -182,7 +186,7 @@ class Guard:
             clock=SystemClock(),
             tell=lambda event: plugins.notify(self.members, event),
             started=self._started,
-            breach=lambda query_id: self._settler.breaches.pop(query_id, None),
+            breach=self._settler.breaches.take,
             flows=lambda: dict(self._flows),
         )
         limit = limit_of(self.settings)

@@ -8,7 +8,6 @@ next start finds by the checkpoint.
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Any
 
 from sparkguard.driver.accounts import Accounts, Ledger
@@ -33,7 +32,7 @@ def listen(session: SparkSession, settler: Settler) -> None:
             """Nothing to do."""
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            settle(session, settler, event.progress)
+            settle(settler, event.progress)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing to do."""
@@ -61,18 +60,13 @@ def session_key(session: SparkSession) -> str | None:
     return None if known is None else str(known.sessionUUID())
 
 
-def settle(session: SparkSession, settler: Settler, progress: Any) -> None:
-    """Settle a batch that was committed; a query that is over its budget is stopped."""
-    query_id, run_id = str(progress.id), str(progress.runId)
+def settle(settler: Settler, progress: Any) -> None:
+    """Settle a batch that was committed; a query that is over its budget runs no other."""
+    query_id = str(progress.id)
     try:
         settler.settle(query_id, int(progress.batchId), progress.name, committed=True)
     except StageFailedError as breach:
-        settler.breaches[run_id] = breach
-        query = session.streams.get(query_id)
-        # Reports come late: the query may have been started again meanwhile.
-        if query is not None and str(query.runId) == run_id:
-            # Stopping waits for the query's thread, which may wait for this one.
-            threading.Thread(target=query.stop, name="sparkguard-breach", daemon=True).start()
+        settler.breaches.put(query_id, str(progress.runId), breach)
 
 
 def drain(query: Any) -> None:

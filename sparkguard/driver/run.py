@@ -97,6 +97,8 @@ class Run:
         self._note_progress()
         if not active:
             self._ended()
+        elif breach := self._desk.breach(self._run_id):
+            self._breached(breach)
 
     def end(self, *, force: bool) -> bool:
         """Stop the query if no batch of it runs, or at once; whether it has ended."""
@@ -165,6 +167,12 @@ class Run:
             self.done = True
         else:
             self._meet(trouble.read(error))
+
+    def _breached(self, breach: StageFailedError) -> None:
+        query, self._query = self._query, None
+        Ending(query, cut=True).wait(_PATIENCE)
+        drain(query)
+        self._meet(trouble.read(breach))
 
     def _meet(self, met: Trouble) -> None:
         """A query failed or did not start: what now?"""

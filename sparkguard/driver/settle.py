@@ -14,6 +14,7 @@ from sparkguard.core.ledger import FACTS, Account, Counts
 from sparkguard.core.policy import Budget
 from sparkguard.core.watch import BatchFinished
 from sparkguard.driver.accounts import Accounts
+from sparkguard.driver.breaches import Breaches
 from sparkguard.errors import StageFailedError
 from sparkguard.events import BATCH_FINISHED, BUDGET_EXCEEDED, log
 from sparkguard.hookspecs import Members
@@ -37,18 +38,18 @@ class Settler:
     """Ends every batch of a guard's queries, whoever drives it.
 
     Attributes:
-        breaches: budgets found exceeded after the commit, by run of the query.
+        breaches: budgets found exceeded after the commit.
     """
 
-    def __init__(self, app: str, accounts: Accounts, members: Members) -> None:
+    def __init__(self, app: str, accounts: Accounts, members: Members, breaches: Breaches) -> None:
         self._app = app
         self._accounts = accounts
         self._members = members
+        self.breaches = breaches
         self._budgets: dict[tuple[str, str], Budget] = {}
         self._windows: dict[_Key, _Judged] = {}
         self._driven: set[str] = set()
         self._lock = threading.Lock()
-        self.breaches: dict[str, StageFailedError] = {}
 
     def watch(self, flow: str, budgets: Mapping[str, Budget | None]) -> None:
         """Judge the stages of a flow by these budgets from now on."""

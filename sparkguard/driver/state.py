@@ -10,6 +10,7 @@ from sparkguard.driver.directory import Directory
 from sparkguard.errors import ConfigError, SparkguardError
 
 _STOP = "stop"
+_BREACHES = "breaches"
 _PROBE = "writable"
 
 
@@ -62,6 +63,15 @@ class State:
     def clear_stop(self) -> None:
         """Remove the stop marker."""
         self._files.delete(_STOP)
+
+    @property
+    def breaches(self) -> str:
+        """Path of the folder in which tasks look for the breach of their query."""
+        return self._files.at(_BREACHES)
+
+    def store_breach(self, query_id: str, document: Any) -> None:
+        """Tell the tasks of a query of its breach; replaces an older one."""
+        self.store(f"{_BREACHES}/{query_id}", document)
 
     def load(self, name: str) -> Any:
         """The JSON document of that name, or None.

@@ -13,6 +13,7 @@ from sparkguard.core.ledger import Entry
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Record
 from sparkguard.errors import SinkError, StageFailedError
+from sparkguard.executor import breach
 from sparkguard.executor.attempt import Attempt
 from sparkguard.executor.batch_run import BatchRun
 from sparkguard.executor.delivery import Delivery
@@ -99,7 +100,10 @@ def run(
     An evaluation that Spark ends early (``first()``, ``limit``) is partial: its
     letters are stored as best can be, and it is never counted (P11).
     """
-    flow_pass = FlowPass(plan, task or Task.current(plan.stop_marker))
+    task = task or Task.current(plan.stop_marker)
+    if plan.breaches is not None:
+        breach.refuse(plan.breaches, task)
+    flow_pass = FlowPass(plan, task)
     delivery = flow_pass.work.delivery
     try:
         for batch in batches:

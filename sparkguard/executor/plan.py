@@ -84,6 +84,7 @@ class Plan:
         reader: rows of a frame to the objects of the first stage, for frames that
             are read as rows: what reads a batch, and what converts one row.
         stop_marker: path of the file that asks running tasks to stop waiting.
+        breaches: folder in which a task looks whether its query is over a budget.
         zone: the session's time zone, in which naive datetimes are read.
     """
 
@@ -96,4 +97,5 @@ class Plan:
     sinks: Mapping[str, Sink] = field(default_factory=dict)
     reader: tuple[Callable[[Any], list[Any]], Callable[[Any], Any] | None] | None = None
     stop_marker: str | None = None
+    breaches: str | None = None
     zone: str = "UTC"

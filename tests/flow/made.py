@@ -154,6 +154,7 @@ def plan(
         app="app",
         sinks={},
         stop_marker="",
+        breaches="",
         mailbox=lambda _: None,
         streams=lambda _: None,
         check=lambda _, __: None,

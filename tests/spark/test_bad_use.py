@@ -172,6 +172,20 @@ def test_no_value_column(spark: SparkSession, tmp_path: Path) -> None:
         spark.range(3).withColumnRenamed("id", "value").transform(flow)
 
 
+def test_one_value_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """A first stage that takes one value is refused a frame of two columns, when it is built."""
+
+    @sg.map
+    def double(number: int) -> int:
+        return number * 2
+
+    flow = guard(tmp_path).flow(double, name="doubles")
+
+    assert [row[0] for row in spark.range(2).transform(flow).collect()] == [0, 2]
+    with pytest.raises(sg.StageError, match=r"'double': takes int, so one column.* has 2: select"):
+        spark.range(2).selectExpr("id", "1 more").transform(flow)
+
+
 def test_columns_that_no_flow_can_read(spark: SparkSession, tmp_path: Path) -> None:
     """Two columns of one name, and a type that Spark cannot hand to Python, are refused by name."""
     flow = guard(tmp_path).flow(text, wild, name="wild")

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import sparkguard as sg
@@ -272,6 +273,26 @@ def test_batches_over_their_budget(spark: SparkSession, tmp_path: Path, then: st
     assert committed(tmp_path) == [0]
     # Nothing was dropped: what failed in the batch that comes again is kept all the same.
     assert len(letters(tmp_path)) == 9 + 18
+
+
+def test_a_budget_found_exceeded_behind_a_plain_sink(spark: SparkSession, tmp_path: Path) -> None:
+    """P5: without a supervisor too the query fails, with the facts, soon after that commit."""
+    budget = {"max_ratio": 0.1, "window": 100}
+    made = guard(tmp_path, stages={"price": {"budget": budget}})
+    batches = [orders(100, negative=range(18))] * 6
+    guarded = stream(spark, tmp_path, *batches).transform(made.flow(decode, price, name="orders"))
+    writer = guarded.writeStream.format("parquet").trigger(processingTime="1 second")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.start(str(tmp_path / "out"))
+
+    with pytest.raises(StreamingQueryException) as got:
+        query.awaitTermination(60)
+
+    found = sg.StageFailedError.find(str(got.value))
+    assert found is not None
+    assert (found.action, found.facts["reason"]) == ("fail", "budget")
+    assert "Stage 'price' failed 18 of its last 100 records" in found.sentence
+    assert len(committed(tmp_path)) < 6
 
 
 # --- what is told ---------------------------------------------------------------------------------

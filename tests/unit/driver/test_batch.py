@@ -10,6 +10,7 @@ from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.policy import Budget, Policy, Retry
 from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.batch import BatchFunction, BatchStage
+from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop, StoppedBatchError
@@ -41,7 +42,7 @@ class Bench:
         self.box = Box()
         self.accounts = Accounts(self.state)
         self.accounts.listen(self.box)  # type: ignore[arg-type]
-        self.settler = Settler("app", self.accounts, Members())
+        self.settler = Settler("app", self.accounts, Members(), Breaches(self.state))
         self.stop = Stop(self.state)
         self.ledger = Ledger(self.state)
         self.frame = FakeFrame(clock=self.clock)

@@ -1,4 +1,3 @@
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +7,13 @@ import pytest
 from sparkguard.core.ledger import Account
 from sparkguard.core.policy import Budget
 from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.listener import checkpoint_path, drain, find_lost, settle
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
+from sparkguard.errors import StageFailedError
+from sparkguard.executor.breach import refuse
+from sparkguard.executor.task import Task
 from sparkguard.hookspecs import Members
 from sparkguard.testing.queries import FakeQuery
 from tests.unit.driver.desks import Box, entry
@@ -30,11 +33,11 @@ class Office:
     """The accounts of a query whose batches are reported after their commit."""
 
     def __init__(self, folder: Path) -> None:
-        state = State(str(folder / "state"))
+        self.state = state = State(str(folder / "state"))
         self.box = Box()
         self.accounts = Accounts(state)
         self.accounts.listen(self.box)  # type: ignore[arg-type]
-        self.settler = Settler("app", self.accounts, Members())
+        self.settler = Settler("app", self.accounts, Members(), Breaches(state))
         self.settler.watch("orders", {"decode": Budget(max_ratio=0.1, window=10)})
         self.ledger = Ledger(state, self.accounts.pending)
         self.written = Written(folder / "checkpoint")
@@ -124,57 +127,42 @@ def test_checkpoint_path() -> None:
     assert checkpoint_path(FakeQuery()) is None  # type: ignore[arg-type]
 
 
-class Streams:
-    """The session's queries, of which one runs."""
-
-    def __init__(self, query: Any) -> None:
-        self.streams = SimpleNamespace(get=lambda query_id: query)
-
-
 def progress(query: FakeQuery, batch_id: int = 0) -> Any:
     """What Spark reports of a batch."""
     return SimpleNamespace(id=query.id, runId=query.runId, batchId=batch_id, name="orders query")
 
 
-class Stopped(FakeQuery):
-    """Says when it was stopped."""
-
-    def __init__(self, **facts: Any) -> None:
-        super().__init__(**facts)
-        self.seen = threading.Event()
-
-    def stop(self) -> None:
-        super().stop()
-        self.seen.set()
-
-
 def test_a_report_settles(office: Office) -> None:
     """P4: a batch that Spark reports is stored."""
-    query = Stopped(query_id="q")
     office.box.append(entry(0, 9))
-    settle(Streams(query), office.settler, progress(query))  # type: ignore[arg-type]
+    settle(office.settler, progress(office.query))
     assert office.ledger.total("orders").records_in == 10
-    assert not office.settler.breaches
+    assert office.settler.breaches.take(office.query.runId) is None
 
 
-def test_a_breach_stops_the_query(office: Office) -> None:
-    """P5: where the commit came first, the query is stopped, and its run remembered."""
-    query = Stopped(query_id="q")
+def test_a_breach_after_the_commit(office: Office) -> None:
+    """P5: it waits for the supervisor, once, and in the state for the query's next task."""
     office.box.append(entry(0, 9, dead=9))
-    settle(Streams(query), office.settler, progress(query))  # type: ignore[arg-type]
-    assert query.seen.wait(30)
-    assert office.settler.breaches.keys() == {query.runId}
+    settle(office.settler, progress(office.query))
+    task = Task(query_id=office.query.id, run_id=f"{office.query.runId}/0")
+
+    with pytest.raises(StageFailedError, match="failed 9 of its last 10 records"):
+        refuse(office.state.breaches, task)
+
+    breach = office.settler.breaches.take(office.query.runId)
+    assert breach is not None
+    assert breach.facts["reason"] == "budget"
+    assert office.settler.breaches.take(office.query.runId) is None
 
 
-def test_a_late_breach_stops_no_other_run(office: Office) -> None:
-    """P5: a report of a run that is over does not stop the one that was started after it."""
-    old, new = Stopped(query_id="q"), Stopped(query_id="q")
+def test_a_breach_is_of_one_run(office: Office) -> None:
+    """P5: a report that comes late does not fail the run that was started meanwhile."""
     office.box.append(entry(0, 9, dead=9))
-    before = set(threading.enumerate())
-    settle(Streams(new), office.settler, progress(old))  # type: ignore[arg-type]
-    assert set(threading.enumerate()) <= before
-    assert new.stops == 0
-    assert office.settler.breaches.keys() == {old.runId}
+    settle(office.settler, progress(office.query))
+
+    refuse(office.state.breaches, Task(query_id=office.query.id, run_id="another"))
+    refuse(office.state.breaches, Task(query_id="another", run_id=office.query.runId))
+    refuse(office.state.breaches, Task())
 
 
 def test_drain() -> None:

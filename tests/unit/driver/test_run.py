@@ -294,7 +294,7 @@ def test_spark_is_gone(office: Office) -> None:
 
 
 def test_a_budget_found_exceeded_late(office: Office) -> None:
-    """P5: a query that its listener stopped fails for its budget, this run of it only."""
+    """P5: a query over its budget is stopped and fails for it, this run of it only."""
     query = FakeQuery(REST, END)
     office.breaches = {
         "of an older run": stage_failed("restart"),

@@ -8,6 +8,7 @@ from sparkguard.core.ledger import Entry
 from sparkguard.core.policy import Budget
 from sparkguard.core.watch import BatchFinished
 from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.errors import StageFailedError
@@ -28,7 +29,7 @@ class Office:
         self.accounts = Accounts(state)
         self.accounts.listen(self.box)  # type: ignore[arg-type]
         self.ledger = Ledger(state)
-        self.settler = Settler("app", self.accounts, Members(watchers=(watcher,)))
+        self.settler = Settler("app", self.accounts, Members(watchers=(watcher,)), Breaches(state))
         self.settler.watch("orders", budgets)
 
     def batch(self, batch_id: int, *, dead: int = 0, skipped: int = 0, **changes: Any) -> Entry:
@@ -65,7 +66,9 @@ def test_a_watcher_that_raises(tmp_path: Path) -> None:
         raise SystemExit
 
     watcher = Watcher(plugin="bad", hook="on_batch_finished", call=raises)
-    settler = Settler("app", one.accounts, Members(watchers=(watcher,)))
+    settler = Settler(
+        "app", one.accounts, Members(watchers=(watcher,)), Breaches(State(str(tmp_path)))
+    )
     one.batch(0)
     settler.settle("q", 0)
     assert len(one.ledger.batches()) == 1
