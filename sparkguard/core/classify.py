@@ -41,6 +41,7 @@ from sparkguard.core.known import (
 _LINKS = 32
 _EXCEPTIONS = 256
 _MEMBERS = 64
+_FACTS = ("sqlstate", "pgcode", "response", "status_code")
 _WORST_FIRST = (Cause.FATAL, Cause.PROGRAMMING, Cause.POISON, Cause.TRANSIENT)
 
 Extra = tuple[tuple[str, Cause], ...]
@@ -56,10 +57,33 @@ def classify(error: BaseException, extra: Sequence[tuple[str, Cause]] = ()) -> C
             subclasses, the most specific class first, the first of equal names.
     """
     try:
+        if not extra and error.__cause__ is None and not error.__dict__:
+            known = _by_class_alone(type(error))  # type: ignore[arg-type]  # a class is hashable
+            if known is not None:
+                return known
         return _through(error, tuple(extra), set()) or Cause.POISON
     except Exception:
         # An exception class may do anything in its attributes; it must not stop the pass.
         return Cause.POISON if isinstance(error, Exception) else Cause.FATAL
+
+
+@lru_cache(maxsize=512)
+def _by_class_alone(cls: type[BaseException]) -> Cause | None:
+    """The cause of every exception of this class that has no attributes of its own.
+
+    None where what an instance says may tell another one. Most exceptions are of this kind, and
+    asking the class alone costs a quarter.
+    """
+    if not issubclass(cls, Exception) or issubclass(cls, BaseExceptionGroup):
+        return None
+    if any(hasattr(cls, name) for name in _FACTS) or hasattr(cls, "__getattr__"):
+        return None
+    if cls.__getattribute__ is not BaseException.__getattribute__:
+        return None
+    names = _known(type_names(cls))
+    if any(name in table for table in (_BY_FACTS, WRAPPERS, _BY_DETAIL) for name in names):
+        return None
+    return next((BY_CLASS[name] for name in names), Cause.POISON)
 
 
 def classify_status(status: object) -> Cause | None:

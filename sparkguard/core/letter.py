@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from sparkguard.core.failure import Failure
@@ -47,22 +48,28 @@ def letter_id(failure: Failure, occurrence: int = 0) -> str:
             limit of ids by content.
     """
     record = failure.record
-    texts: list[str | None] = [failure.app, failure.flow, failure.stage, failure.path]
-    contents: list[bytes | None] = [record.value]
+    rest: list[bytes | None]
     if record.offset is not None:
-        texts.append(f"{record.topic}\0{record.partition}\0{record.offset}")
+        rest = [_utf8(f"{record.topic}\0{record.partition}\0{record.offset}"), record.value]
         if occurrence:
-            contents.append(str(occurrence).encode())
+            rest.append(str(occurrence).encode())
     else:
-        texts += (record.file, record.columns, str(occurrence))
-        contents.insert(0, record.key)
-    spelled = [_spelled(None if text is None else _utf8(text)) for text in texts]
-    spelled += map(_spelled, contents)
-    return hashlib.blake2b(b"".join(spelled), digest_size=16).hexdigest()
+        rest = [_utf8(record.file), _utf8(record.columns), str(occurrence).encode()]
+        rest += (record.key, record.value)
+    digest = _begun(failure.app, failure.flow, failure.stage, failure.path).copy()
+    digest.update(b"".join(map(_spelled, rest)))
+    return digest.hexdigest()
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
+@lru_cache(maxsize=256)
+def _begun(*texts: str) -> hashlib.blake2b:
+    """The digest of what the letters of one stage share."""
+    spelled = b"".join(_spelled(_utf8(text)) for text in texts)
+    return hashlib.blake2b(spelled, digest_size=16)
+
+
+def _utf8(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogatepass")
 
 
 def _spelled(part: bytes | None) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -100,18 +101,19 @@ def letter_table(letters: Sequence[Letter]) -> pa.Table:
 def _by_column(letters: Sequence[Letter]) -> pa.Table:
     failures = [letter.failure for letter in letters]
     records = [failure.record for failure in failures]
-    values: dict[str, Any] = {
-        name: [getattr(letter, name) for letter in letters] for name in _OF_LETTER
-    }
-    values |= {name: [getattr(failure, name) for failure in failures] for name in _OF_FAILURE}
-    values |= {name: [getattr(record, name) for record in records] for name in _OF_RECORD}
-    columns = [
-        _headers(records)
-        if column.name == "headers"
-        else pa.array(values[column.name], type=column.type)
-        for column in LETTER_SCHEMA
-    ]
-    return pa.Table.from_arrays(columns, schema=LETTER_SCHEMA)
+    made = {"headers": _headers(records)}
+    for names, things in ((_OF_LETTER, letters), (_OF_FAILURE, failures), (_OF_RECORD, records)):
+        for name in names:
+            values = list(map(attrgetter(name), things))
+            made[name] = _array(values, LETTER_SCHEMA.field(name).type)
+    return pa.Table.from_arrays([made[name] for name in LETTER_SCHEMA.names], schema=LETTER_SCHEMA)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    # Most facts are the same in all letters of a task; then counting is cheaper than converting.
+    if values and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], kind), len(values))
+    return pa.array(values, kind)
 
 
 def _headers(records: Sequence[Record]) -> pa.Array:

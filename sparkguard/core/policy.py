@@ -84,6 +84,12 @@ class Policy:
     writes: Writes | None = None
     whole_batch: WholeBatch | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the pass goes on after every poison record, whoever decides about it."""
+        deciding = (self.handler, *(handler for _, handler in self.by_exception))
+        return all(getattr(handler, "goes_on", False) is True for handler in deciding)
+
     def handlers(self) -> tuple[Handler, ...]:
         """Every handler that may be asked."""
         named = tuple(handler for _, handler in self.by_exception)

@@ -23,10 +23,13 @@ def route(failure: Failure, policy: Policy) -> Handler:
         case Cause.FATAL:
             return policy.on_fatal
         case Cause.POISON:
-            handlers = {canonical(name): handler for name, handler in policy.by_exception}
-            for name in failure.exception_types:
-                if name in handlers:
-                    return handlers[name]
-            return policy.handler
+            return _by_exception(failure, policy) or policy.handler
         case _:
             assert_never(failure.cause)
+
+
+def _by_exception(failure: Failure, policy: Policy) -> Handler | None:
+    if not policy.by_exception:
+        return None
+    handlers = {canonical(name): handler for name, handler in policy.by_exception}
+    return next((handlers[name] for name in failure.exception_types if name in handlers), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -17,7 +17,7 @@ from sparkguard.core.budget import Window
 from sparkguard.core.classify import classify
 from sparkguard.core.decide import decide, not_stored, stage_failed
 from sparkguard.core.failure import Cause, Failure
-from sparkguard.core.fingerprint import describe
+from sparkguard.core.fingerprint import Described, describe
 from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
 from sparkguard.core.record import Record
 from sparkguard.core.retry import TaskTimeout, backoff, hinted, should_retry
@@ -53,12 +53,27 @@ class Trouble:
     path: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A failure that is described, and whose record is read and decided about with others.
+
+    Attributes:
+        row: of its record in the batch.
+    """
+
+    row: int
+    error: BaseException
+    described: Described
+    failed_at: datetime
+
+
 class Attempt:
     """The failing path of one step in one task."""
 
     def __init__(self, work: Work, step: Step) -> None:
         self._work = work
         self._step = step
+        self._goes_on = step.policy.goes_on
         self._timeout = TaskTimeout(step.policy.task_timeout)
         self._window = Window(step.policy.budget) if step.policy.budget else None
 
@@ -102,7 +117,48 @@ class Attempt:
             else:
                 self._timeout.progress()
                 return Recovered(value)
-        return self._enact(self._failure(error, cause, trouble, (attempts, first)))
+        record, raised = trouble.record(), error
+        if trouble.again is not None:
+            error = explained(step.format, record.value, error)
+        if error is not raised:
+            cause = classify(error, step.policy.classify)
+        described = describe(error, redact=step.policy.redact)
+        failure = self._failure(error, described, record, first=first, last=task.date())
+        timed_out = self._timeout.expired(task.now())
+        return self._enact(
+            replace(failure, cause=cause, attempts=attempts, timed_out=timed_out, path=trouble.path)
+        )
+
+    def aside(
+        self, error: BaseException, value: Any, row: int, *, progressed: bool
+    ) -> Aside | None:
+        """Put a failure aside, which `settled` decides about; None if it cannot wait.
+
+        It can where nothing is to be tried again and whoever decides lets the pass go on.
+        """
+        policy = self._step.policy
+        if not self._goes_on or classify(error, policy.classify) is not Cause.POISON:
+            return None
+        told = explained(self._step.format, value, error)
+        if told is not error and classify(told, policy.classify) is not Cause.POISON:
+            return None
+        if progressed:
+            self._timeout.progress()
+        self._timeout.failed(self._work.task.now())
+        described = describe(told, redact=policy.redact)
+        # One object may be raised for many records, and each time its traceback would grow.
+        BaseException.with_traceback(error, None)
+        return Aside(row, told, described, self._work.task.date())
+
+    def settled(self, aside: Aside, record: Record) -> str:
+        """Decide and enact; the fact under which the record left.
+
+        Raises:
+            StageFailedError: the budget is used up, or a sink does not take the letter.
+        """
+        self._work.tally.add(self._step.name, "failed_attempts")
+        at = aside.failed_at
+        return self._enact(self._failure(aside.error, aside.described, record, first=at, last=at))
 
     def _wait(self, error: BaseException, attempts: int) -> None:
         wait = backoff(self._step.policy.retry, attempts, random.random)
@@ -110,35 +166,32 @@ class Attempt:
         self._work.task.wait(self._timeout.clip(wait, self._work.task.now()))
 
     def _failure(
-        self, error: BaseException, cause: Cause, trouble: Trouble, tried: tuple[int, datetime]
+        self,
+        error: BaseException,
+        described: Described,
+        record: Record,
+        *,
+        first: datetime,
+        last: datetime,
     ) -> Failure:
-        step, task, record = self._step, self._work.task, trouble.record()
-        attempts, first = tried
-        raised = error
-        if trouble.again is not None:
-            error = explained(step.format, record.value, error)
-        if error is not raised:
-            cause = classify(error, step.policy.classify)
-        described = describe(error, redact=step.policy.redact)
+        """The failure of a first attempt, of a record that will fail again."""
+        step, task, plan = self._step, self._work.task, self._work.plan
         return Failure(
             stage=step.name,
             category=step.category,
-            cause=cause,
+            cause=Cause.POISON,
             exception_types=described.types,
             message=described.message,
             trace=described.trace,
             fingerprint=described.fingerprint,
-            attempts=attempts,
             first_failed_at=first,
-            last_failed_at=task.date(),
-            timed_out=self._timeout.expired(task.now()),
+            last_failed_at=last,
             record=record,
-            app=self._work.plan.app,
-            flow=self._work.plan.flow,
+            app=plan.app,
+            flow=plan.flow,
             query_name=task.query_name,
             query_id=task.query_id,
             batch_id=task.batch_id,
-            path=trouble.path,
             exception=error,
         )
 

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from sparkguard.executor.attempt import Attempt, Recovered, Trouble
+from sparkguard.executor.attempt import Aside, Attempt, Recovered, Trouble
 from sparkguard.executor.lane import Lane, Unit, inner, path_of, row_of
 from sparkguard.executor.plan import Step
 from sparkguard.executor.rows import read_one
@@ -25,6 +25,10 @@ _AT_ONCE = 2_000
 """So many values go through all stages before the next ones do: then what a stage made is still in
 the processor's cache when the next stage takes it. Batches of 10,000 orders take a third longer
 at once than in such parts, on a machine whose cores share their cache."""
+
+
+_TOGETHER = 200
+"""So many failures are put aside before their records are read: each keeps its exception."""
 
 
 class TombstoneError(ValueError):
@@ -214,6 +218,7 @@ class BatchRun:
         """What the function gave, in order, and the positions where the value has left."""
         out: list[Any] = []
         lost: list[int] = []
+        aside: list[Aside] = []
         done, size = 0, len(lane.values)
         iterator = results(lane)
         while True:
@@ -225,18 +230,47 @@ class BatchRun:
                 if len(out) + len(lost) == size:
                     if len(out) > done:
                         self._attempts[place].progressed()
+                    self._settle(place, aside)
                     return out, lost
                 raised = StopIteration("The function raised StopIteration.")
-            position = len(out) + len(lost)
-            one = Lane([lane.values[position]], [lane.unit(position)], lane.fanned)
-            kept = self._meet(place, raised, one, results, progressed=len(out) > done)
+            position, progressed = len(out) + len(lost), len(out) > done
+            waits = self._aside(place, raised, lane, position, progressed=progressed)
+            if waits is not None:
+                aside.append(waits)
+                lost.append(position)
+                if len(aside) >= _TOGETHER:
+                    self._settle(place, aside)
+            else:
+                self._settle(place, aside)
+                one = Lane([lane.values[position]], [lane.unit(position)], lane.fanned)
+                kept = self._meet(place, raised, one, results, progressed=progressed)
+                if kept is None:
+                    lost.append(position)
+                else:
+                    out.append(kept.value)
             # Its traceback holds this frame: together they would keep the batch alive.
             del raised
-            if kept is None:
-                lost.append(position)
-            else:
-                out.append(kept.value)
             done = len(out)
+
+    def _aside(
+        self, place: int, raised: BaseException, lane: Lane, position: int, *, progressed: bool
+    ) -> Aside | None:
+        """The failure, put aside until the part is through this step; None if it cannot wait."""
+        value, unit = lane.values[position], lane.unit(position)
+        # A None may be the fault of the stage before, an element that of its whole record.
+        if lane.fanned or value is None or not isinstance(unit, int):
+            return None
+        if isinstance(raised, _ElementsError):
+            return None
+        return self._attempts[place].aside(raised, value, unit, progressed=progressed)
+
+    def _settle(self, place: int, aside: list[Aside]) -> None:
+        """Read the records of what was put aside, and decide about each in its turn."""
+        if aside:
+            records = self._source.records([one.row for one in aside])
+            for one, record in zip(aside, records, strict=True):
+                self._gone_for(place, one.row, self._attempts[place].settled(one, record))
+            aside.clear()
 
     def _meet(
         self,
@@ -289,7 +323,7 @@ class BatchRun:
     ) -> Recovered | None:
         if unit in self._gone:
             return None
-        row, stage = row_of(unit), self._plan.steps[place].name
+        row = row_of(unit)
         trouble = Trouble(
             error=error,
             again=again,
@@ -300,14 +334,19 @@ class BatchRun:
         ended = self._attempts[place].failed(trouble)
         if isinstance(ended, Recovered):
             return ended
+        self._gone_for(place, unit, ended)
+        return None
+
+    def _gone_for(self, place: int, unit: Unit, fact: str) -> None:
+        """A unit has left the flow at a step, under this fact."""
+        stage = self._plan.steps[place].name
         self._gone.add(unit)
         if isinstance(unit, int):
             self._left += 1
-            self._tally.add(stage, ended)
+            self._tally.add(stage, fact)
         else:
             self._tally.add(stage, "elements")
-            self._broken.setdefault(row, (stage, ended))
-        return None
+            self._broken.setdefault(row_of(unit), (stage, fact))
 
 
 def _elements(iterable: Iterable[Any]) -> list[Any]:

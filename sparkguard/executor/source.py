@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,9 @@ import pyarrow.compute as pc
 from sparkguard.core.ledger import Span
 from sparkguard.core.record import Header, Record
 from sparkguard.executor.plan import Layout
+
+_FEW = 8
+"""Fewer rows than this are cheaper to read one by one."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -46,6 +51,39 @@ class Source:
             file=self._get(at.file, row),
             columns=self._columns(row),
         )
+
+    def records(self, rows: Sequence[int]) -> list[Record]:
+        """The records of several rows; many at once cost a fifth of what each alone does."""
+        if len(rows) < _FEW:
+            return [self.record(row) for row in rows]
+        at, taken = self._layout, pa.array(rows, pa.int32())
+        columns = (
+            self._several(at.key, rows, taken),
+            self._several(at.value, rows, taken),
+            self._several_headers(at.headers, rows, taken),
+            self._several_instants(at.timestamp, rows, taken),
+            self._several(at.topic, rows, taken),
+            self._several(at.partition, rows, taken),
+            self._several(at.offset, rows, taken),
+            self._several(at.file, rows, taken),
+            map(self._columns, rows),
+        )
+        return [
+            Record(
+                key=_bytes(key),
+                value=_bytes(value),
+                headers=headers,
+                timestamp=timestamp,
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                file=file,
+                columns=others,
+            )
+            for key, value, headers, timestamp, topic, partition, offset, file, others in zip(
+                *columns, strict=True
+            )
+        ]
 
     @cached_property
     def spans(self) -> list[Span]:
@@ -86,15 +124,43 @@ class Source:
         if column is None:
             return None
         array = self._arrays[column]
-        try:
-            if array.type.unit != "us":
-                return _utc(array[row].as_py())
+        if array.type.unit == "us":
             # What Spark has; a sixth of what making a datetime with the column's zone costs.
-            since = array[row].value
-            return None if since is None else _EPOCH + timedelta(microseconds=since)
+            return _instant(array[row].value)
+        try:
+            return _utc(array[row].as_py())
         except OverflowError:
-            # A producer that sent microseconds for milliseconds: there is no such datetime.
             return None
+
+    def _several(self, column: int | None, rows: Sequence[int], taken: pa.Array) -> list[Any]:
+        if column is None:
+            return [None] * len(rows)
+        try:
+            values: list[Any] = self._arrays[column].take(taken).to_pylist()
+        except (ValueError, OverflowError):
+            return [self._get(column, row) for row in rows]
+        return values
+
+    def _several_headers(
+        self, column: int | None, rows: Sequence[int], taken: pa.Array
+    ) -> list[tuple[Header, ...]]:
+        if column is None:
+            return [()] * len(rows)
+        try:
+            lists = self._arrays[column].take(taken)
+            found = lists.values
+            flat = list(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True))
+        except (ValueError, OverflowError):
+            return [self._headers(column, row) for row in rows]
+        return [tuple(flat[first:last]) for first, last in pairwise(lists.offsets.to_pylist())]
+
+    def _several_instants(
+        self, column: int | None, rows: Sequence[int], taken: pa.Array
+    ) -> list[datetime | None]:
+        if column is None or self._arrays[column].type.unit != "us":
+            return [self._instant(column, row) for row in rows]
+        since = self._arrays[column].take(taken).cast(pa.int64())
+        return list(map(_instant, since.to_pylist()))
 
     def _columns(self, row: int) -> str | None:
         if not self._layout.others:
@@ -105,6 +171,15 @@ class Source:
         except ValueError:
             # JSON has no NaN; the text is what Spark's own to_json writes.
             return json.dumps(_finite(values), default=_plain, ensure_ascii=False)
+
+
+def _instant(since: int | None) -> datetime | None:
+    """Microseconds since 1970 as a datetime."""
+    try:
+        return None if since is None else _EPOCH + timedelta(microseconds=since)
+    except OverflowError:
+        # A producer that sent microseconds for milliseconds: there is no such datetime.
+        return None
 
 
 def python(scalar: pa.Scalar) -> Any:

@@ -1,6 +1,7 @@
 """dead_letter: keep the record and its failure in a sink, go on."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sparkguard.handlers.base import DeadLetter, Failure, Outcome
 
@@ -12,6 +13,8 @@ class DeadLetterHandler:
     Attributes:
         sink: name of the sink; None is the stage's own.
     """
+
+    goes_on: ClassVar[bool] = True
 
     sink: str | None = None
 

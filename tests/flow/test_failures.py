@@ -11,7 +11,8 @@ import pytest
 import sparkguard as sg
 from sparkguard.core.failure import Failure
 from sparkguard.core.letter import Letter
-from sparkguard.core.policy import Budget, Policy
+from sparkguard.core.outcome import Fail
+from sparkguard.core.policy import Budget, Policy, Retry
 from sparkguard.handlers.dead_letter import DeadLetterHandler
 from sparkguard.handlers.log_and_continue import LogAndContinueHandler
 from tests.flow.made import Decides, ListSink, Ran, plan, policy, records, run
@@ -114,6 +115,39 @@ def test_one_exception_for_all() -> None:
     assert len(ran.letters) == 5000
     assert error.__traceback__ is None
     assert len({letter.failure.trace for letter in ran.letters}) == 1
+
+
+def test_letters_keep_their_order() -> None:
+    """What can wait (poison, of which the handler lets go) never passes what cannot (an outage)."""
+
+    def price(order: Order) -> Priced:
+        if order.id % 7 == 0:
+            raise ValueError("poison") if order.id % 2 else ConnectionError("down")
+        return Priced(order.id, 1.0)
+
+    values = [b'{"id": %d}' % n for n in range(3000)]
+    chosen = policy(on_transient=DeadLetterHandler(), retry=Retry(max_attempts=1))
+    ran, sink = go(price, values=values, price=chosen)
+
+    bad = list(range(0, 3000, 7))
+    assert [letter.record.offset for letter in sink.written] == bad
+    assert [letter.record.value for letter in sink.written] == [values[n] for n in bad]
+    assert [row["id"] for row in ran.rows] == [n for n in range(3000) if n % 7]
+    assert ran.account.balanced
+
+
+def test_a_handler_that_may_stop_is_asked_at_once() -> None:
+    """A handler that does not promise to go on decides before the next record is tried."""
+    tried: list[int] = []
+
+    def price(order: Order) -> Priced:
+        tried.append(order.id)
+        raise ValueError(f"order {order.id}")
+
+    with pytest.raises(sg.StageFailedError, match=r"orders\[0\]@0"):
+        go(price, price=policy(Decides(lambda failure: Fail())))
+
+    assert tried == [0]
 
 
 def test_endless_recursion() -> None:
