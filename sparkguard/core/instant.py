@@ -25,8 +25,11 @@ def utc(when: datetime) -> datetime:
 
 def milliseconds(when: datetime) -> int:
     """Whole milliseconds since 1970 in UTC, as Kafka counts."""
-    return _since_epoch(when) // timedelta(milliseconds=1)
+    since = _since_epoch(when)
+    return since.days * 86_400_000 + since.seconds * 1_000 + since.microseconds // 1_000
 
 
 def _since_epoch(when: datetime) -> timedelta:
+    if when.tzinfo is UTC:
+        return when - _EPOCH
     return when.replace(tzinfo=when.tzinfo or UTC) - _EPOCH

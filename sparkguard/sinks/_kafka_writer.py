@@ -7,11 +7,13 @@ import logging
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from enum import IntEnum
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from sparkguard.core.instant import milliseconds
@@ -27,6 +29,7 @@ LOGGER: Final = logging.getLogger("sparkguard.sinks.kafka")
 """Gets what librdkafka logs; unconfigured, it goes to stderr."""
 
 _SLICE_SECONDS: Final = 0.1
+_LISTEN_SECONDS: Final = 0.01
 _GRACE_SECONDS: Final = 10.0
 _POINTER_KEY_BYTES: Final = 1024
 
@@ -52,6 +55,7 @@ class Client:
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
         from confluent_kafka import KafkaException, Producer
 
+        self.refusal: type[Exception] = KafkaException
         self.dead = False
         self.troubles: list[str] = []
         try:
@@ -107,20 +111,25 @@ class KafkaWriter:
         self._config = sink.client
         self._dialect: Any = sink.dialect
         self._clients: dict[bool, Client] = {False: client(self._config, task.name)}
+        self._patience = _patience(self._config)
+        self._listen_at = 0.0
         self._look_at = 0.0
-        self._lock = threading.Lock()
-        self._pending: Counter[bool] = Counter()
+        self._numbers = count()
+        # Reports may come in the thread of another task: no operation here needs two steps.
+        self._pending: dict[bool, set[int]] = {False: set(), True: set()}
         self._too_large: deque[tuple[Letter, Form]] = deque()
         self._failed: Any = None
-        self._heard = time.monotonic()
+        self._heard = 0.0
         self._overflow: Writer | None = None
         self._pointers: list[Letter] = []
 
     def write(self, letter: Letter) -> None:
         """Hand a letter to the producer; waits only while its queue is full."""
         self._send(letter, Form.BATCHED)
-        self._poll(0)
-        self._go_on()
+        if self._too_large or self._heard >= self._listen_at:
+            self._listen_at = self._heard + _LISTEN_SECONDS
+            self._poll(0)
+            self._go_on()
 
     def flush(self) -> None:
         """Return when every letter is acknowledged, whole or by its pointer.
@@ -147,28 +156,37 @@ class KafkaWriter:
     # --- sending ----------------------------------------------------------------------------
 
     def _send(self, letter: Letter, form: Form) -> None:
-        from confluent_kafka import KafkaException
-
         alone = form is not Form.BATCHED
-        message = self._message(letter, form)
-        message["on_delivery"] = partial(self._reported, letter, form)
-        with self._lock:
-            self._pending[alone] += 1
-            self._heard = time.monotonic()
+        to = self._client(alone=alone)
+        number = next(self._numbers)
+        self._heard = time.monotonic()
+        self._pending[alone].add(number)
         try:
-            self._produce(self._client(alone=alone), message)
-        except KafkaException as error:
+            short = _shortened(letter, form) if alone else letter
+            self._produce(to, short, partial(self._reported, letter, form, number))
+        except to.refusal as error:
             # Refused before it was queued: so it was judged alone.
-            self._reported(letter, max(form, Form.ALONE), error.args[0], None)
+            self._judge(letter, max(form, Form.ALONE), error.args[0])
+            self._pending[alone].discard(number)
         except BaseException:
-            with self._lock:
-                self._pending[alone] -= 1
+            self._pending[alone].discard(number)
             raise
 
-    def _produce(self, to: Client, message: dict[str, Any]) -> None:
+    def _produce(self, to: Client, letter: Letter, report: Callable[[Any, Any], None]) -> None:
+        failure = letter.failure
+        record = failure.record
+        headers = self._dialect.headers(letter)
+        at = _timestamp(failure.last_failed_at)
         while True:
             try:
-                to.producer.produce(self._sink.topic, **message)
+                to.producer.produce(
+                    self._sink.topic,
+                    record.value,
+                    record.key,
+                    headers=headers,
+                    timestamp=at,
+                    on_delivery=report,
+                )
             except BufferError:
                 self._poll(_SLICE_SECONDS)
                 self._raise_if_hopeless()
@@ -181,41 +199,34 @@ class KafkaWriter:
             self._clients[alone] = client(settings, self._task.name)
         return self._clients[alone]
 
-    def _message(self, letter: Letter, form: Form) -> dict[str, Any]:
-        if form >= Form.NO_TRACE:
-            letter = letter.without("trace")
-        if form >= Form.NO_MESSAGE:
-            letter = letter.without("message")
-        message: dict[str, Any] = {
-            "key": letter.record.key,
-            "value": letter.record.value,
-            "headers": self._dialect.headers(letter),
-        }
-        failed_at = letter.failure.last_failed_at
-        # Kafka takes no time before 1970, and librdkafka takes 0 for now.
-        if failed_at is not None and (at := milliseconds(failed_at)) > 0:
-            message["timestamp"] = at
-        return message
-
-    def _reported(self, letter: Letter, form: Form, error: Any, _message: Any) -> None:
+    def _reported(self, letter: Letter, form: Form, number: int, error: Any, _message: Any) -> None:
         alone = form is not Form.BATCHED
-        with self._lock:
-            self._pending[alone] -= 1
-            self._heard = time.monotonic()
-            if error is None:
-                self._clients[alone].troubles.clear()
-            elif _is_too_large(error):
-                self._too_large.append((letter, form))
-            elif self._failed is None:
-                self._failed = error
+        self._heard = time.monotonic()
+        if error is not None:
+            self._judge(letter, form, error)
+        elif troubles := self._clients[alone].troubles:
+            troubles.clear()
+        # Last: whoever finds nothing pending must find what was judged.
+        self._pending[alone].discard(number)
+
+    def _judge(self, letter: Letter, form: Form, error: Any) -> None:
+        if _is_too_large(error):
+            self._too_large.append((letter, form))
+        elif self._failed is None:
+            self._failed = error
 
     # --- waiting ----------------------------------------------------------------------------
 
     def _wait(self) -> None:
         self._go_on()
-        while self._pending.total() or self._too_large:
+        while self._waits() or self._too_large:
             self._poll(_SLICE_SECONDS)
             self._go_on()
+        # The last report may have come in another thread, after the last look.
+        self._raise_if_failed()
+
+    def _waits(self) -> bool:
+        return any(self._pending.values())
 
     def _go_on(self) -> None:
         self._raise_if_hopeless()
@@ -226,12 +237,15 @@ class KafkaWriter:
         for alone, one in self._clients.items():
             one.producer.poll(seconds if self._pending[alone] else 0)
 
-    def _raise_if_hopeless(self) -> None:
+    def _raise_if_failed(self) -> None:
         if self._failed is not None:
             self._raise(self._failed.str(), retriable=not _is_refusal(self._failed))
+
+    def _raise_if_hopeless(self) -> None:
+        self._raise_if_failed()
         if self._cancelled():
             self._raise("the task is being stopped")
-        if self._pending.total() and time.monotonic() > self._heard + self._patience():
+        if self._waits() and time.monotonic() > self._heard + self._patience:
             self._raise("no answer within the delivery timeout")
 
     def _cancelled(self) -> bool:
@@ -241,10 +255,6 @@ class KafkaWriter:
             return False
         self._look_at = now + _SLICE_SECONDS
         return self._task.cancelled()
-
-    def _patience(self) -> float:
-        timeout = self._config.get("message.timeout.ms", self._config["delivery.timeout.ms"])
-        return int(timeout) / 1000 + _GRACE_SECONDS if int(timeout) else float("inf")
 
     def _raise(self, reason: str, *, retriable: bool = True) -> None:
         troubles = [text for one in self._clients.values() for text in one.troubles[-2:]]
@@ -283,6 +293,23 @@ class KafkaWriter:
             f"{len(record.key or b'')}, value {len(record.value or b'')}, headers {headers} bytes. "
             "Raise the topic's max.message.bytes, or name a file sink as 'overflow:'."
         )
+
+
+def _patience(config: Mapping[str, Any]) -> float:
+    timeout = int(config.get("message.timeout.ms", config["delivery.timeout.ms"]))
+    return timeout / 1000 + _GRACE_SECONDS if timeout else float("inf")
+
+
+def _shortened(letter: Letter, form: Form) -> Letter:
+    if form < Form.NO_TRACE:
+        return letter
+    letter = letter.without("trace")
+    return letter.without("message") if form >= Form.NO_MESSAGE else letter
+
+
+def _timestamp(failed_at: datetime | None) -> int:
+    """Kafka takes no time before 1970, and librdkafka takes 0 for now."""
+    return 0 if failed_at is None else max(milliseconds(failed_at), 0)
 
 
 def _pointer(letter: Letter, overflow: str) -> Letter:

@@ -1,8 +1,12 @@
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from sparkguard.core.failure import Category, Cause
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Record
 from sparkguard.core.text import utf8
@@ -43,6 +47,65 @@ def test_headers_are_utf8(letter: Letter) -> None:
     found = DIALECT.read(_message(letter))
     assert found is not None
     assert found.failure.message == utf8(letter.failure.message)
+
+
+@given(letters(ANY))
+def test_facts_keep_their_order(letter: Letter) -> None:
+    """The block begins with the id, and its facts stand in the documented order."""
+    block = DIALECT.headers(letter)[len(letter.record.headers) :]
+    names = [name.removeprefix(PREFIX) for name, _ in block]
+    assert names[0] == "id"
+    assert names == [name for name in FACTS if name in names]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"app": "other"},
+        {"flow": "other"},
+        {"stage": "other"},
+        {"query_name": "other"},
+        {"query_id": "other"},
+        {"batch_id": 7_000},
+        {"category": Category.PRODUCTION},
+        {"cause": Cause.FATAL},
+        {"attempts": 7_000},
+        {"timed_out": True},
+        {"exception_types": ("other",)},
+        {"exception_types": ()},
+        {"fingerprint": "other"},
+        {"path": "other"},
+        {"payload": "row"},
+        {"message": "other"},
+        {"trace": "other"},
+    ],
+)
+def test_alike_but_for_one_fact(facts: dict[str, Any]) -> None:
+    """What one letter leaves in the cache is not taken for the next one's."""
+    first = sample_letters()[0]
+    second = replace(first, failure=replace(first.failure, **facts))
+    assert first != second
+    assert [DIALECT.read(_message(one)) for one in (first, second)] == [first, second]
+
+
+@pytest.mark.parametrize("facts", [{"topic": "other"}, {"partition": 7_000}, {"offset": 7_000}])
+def test_alike_but_for_one_coordinate(facts: dict[str, Any]) -> None:
+    """Likewise for where the record lay."""
+    first = sample_letters()[0]
+    failure = replace(first.failure, record=replace(first.record, **facts))
+    second = replace(first, failure=failure)
+    assert first != second
+    assert [DIALECT.read(_message(one)) for one in (first, second)] == [first, second]
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_times_in_utc(when: datetime) -> None:
+    """A time is spelled as `isoformat` does, in every year and with or without a fraction."""
+    letter = sample_letters()[0]
+    failure = replace(letter.failure, first_failed_at=when, last_failed_at=when)
+    found = dict(DIALECT.headers(replace(letter, failure=failure)))
+    assert found["sparkguard.first.failed.at"] == when.isoformat().encode()
+    assert found["sparkguard.last.failed.at"] == when.isoformat().encode()
 
 
 def test_twice_a_letter() -> None:

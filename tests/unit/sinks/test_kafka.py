@@ -1,17 +1,19 @@
 import pickle
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Record
 from sparkguard.dialects.native import NativeDialect
 from sparkguard.errors import ConfigError, SinkError
+from sparkguard.sinks._kafka_writer import _timestamp
 from sparkguard.sinks.base import SinkTask, Writer
 from sparkguard.sinks.file import FileSink
 from sparkguard.sinks.kafka import KafkaSink
@@ -93,6 +95,17 @@ def test_a_cancelled_task_does_not_wait() -> None:
     with pytest.raises(SinkError, match="being stopped"):
         writer.write(sample_letters()[0])
     writer.close()
+
+
+@pytest.mark.parametrize("room", [2, 10_000])
+def test_cancelled_while_waiting(room: int) -> None:
+    """P7: the wait for room in the queue, and that for an answer, end within a second."""
+    until = time.monotonic() + 0.5
+    task = SinkTask(name="dead", cancelled=lambda: time.monotonic() > until)
+    config = {"queue.buffering.max.messages": room}
+    with pytest.raises(SinkError, match="being stopped"):
+        _write(_sink(f"127.0.0.1:{free_port()}", config=config), task)
+    assert time.monotonic() - until < 1
 
 
 @pytest.mark.parametrize("key", ["delivery.timeout.ms", "message.timeout.ms"])
@@ -195,6 +208,42 @@ def test_one_producer_a_process(servers: str) -> None:
 
 def _producer(writer: Any) -> object:
     return writer._clients[False].producer
+
+
+def test_tasks_in_threads(servers: str) -> None:
+    """P2: reports come in any thread that polls; each flush waits for all of its own letters."""
+    sink = _sink(servers, topic="threads")
+    letters = sample_letters()[:5] * 60
+
+    def task(_: int) -> int:
+        writer = sink.open(TASK)
+        _write_all(writer, letters)
+        writer.flush()
+        assert not any(writer._pending.values())  # type: ignore[attr-defined]
+        writer.close()
+        return _stored(servers, "threads")
+
+    with ThreadPoolExecutor(3) as pool:
+        stored = list(pool.map(task, range(6)))
+    assert min(stored) >= len(letters)
+    assert max(stored) == 6 * len(letters)
+
+
+def _stored(servers: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "x"})
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, at), 10)[1] for at in partitions]
+    consumer.close()
+    return sum(ends)
+
+
+def test_the_time_of_a_message() -> None:
+    """Whole milliseconds since 1970, whatever the zone; 0, for none, where Kafka takes none."""
+    when = datetime(2025, 3, 1, 12, 0, 0, 999_999, tzinfo=UTC)
+    expected = 1_740_830_400_999
+    zones = [when, when.replace(tzinfo=None), when.astimezone(timezone(timedelta(hours=-7)))]
+    assert [_timestamp(one) for one in zones] == [expected] * 3
+    assert [_timestamp(one) for one in (None, datetime(1969, 1, 1, tzinfo=UTC))] == [0, 0]
 
 
 def test_record_without_time(servers: str) -> None:
