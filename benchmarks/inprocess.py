@@ -26,6 +26,7 @@ from benchmarks import orders, peers
 from sparkguard import pickling
 from sparkguard.executor.flow_pass import run
 from sparkguard.executor.plan import Layout, Plan
+from sparkguard.steps import steps_of
 
 Batches = list[pa.RecordBatch]
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -94,7 +95,7 @@ def _guarded(guard: sg.Guard, name: str, *stages: sg.Stage[Any, Any]) -> Pass:
         app="benchmark",
         flow=name,
         use="inprocess",
-        steps=flow._steps(),  # noqa: SLF001
+        steps=steps_of(flow.stages, flow.policies),
         layout=LAYOUT,
         shape=flow.shape,
         sinks=flow.bound.sinks,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sparkguard.core.ledger import Account
     from sparkguard.core.letter import Letter
     from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+    from sparkguard.core.partial import PartialFailure
     from sparkguard.core.record import Record
     from sparkguard.errors import (
         ConfigError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from sparkguard.stages.flat_map import flat_map
     from sparkguard.stages.foreach_batch import foreach_batch
     from sparkguard.stages.map import map
+    from sparkguard.stages.map_batches import map_batches
 
 _HOMES: Final = {
     name: home
@@ -61,6 +63,7 @@ _HOMES: Final = {
         "core.ledger": "Account",
         "core.letter": "Letter",
         "core.outcome": "Continue DeadLetter Fail Outcome Restart",
+        "core.partial": "PartialFailure",
         "core.record": "Record",
         "errors": "ConfigError RestartLimitError SinkError SparkguardError StageError "
         "StageFailedError",
@@ -77,6 +80,7 @@ _HOMES: Final = {
         "stages.flat_map": "flat_map",
         "stages.foreach_batch": "foreach_batch",
         "stages.map": "map",
+        "stages.map_batches": "map_batches",
     }.items()
     for name in names.split()
 }
@@ -96,6 +100,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "Letter",
     "ORIGIN",
     "Outcome",
+    "PartialFailure",
     "RECORD",
     "Raw",
     "Record",
@@ -114,6 +119,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "foreach_batch",
     "hookimpl",
     "map",
+    "map_batches",
 ]
 
 

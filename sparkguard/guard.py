@@ -28,11 +28,12 @@ from sparkguard.driver.stop import Stop
 from sparkguard.driver.supervisor import Supervisor
 from sparkguard.errors import ConfigError, SourceError, StageError, UnsupportedError
 from sparkguard.events import STAGE_UNUSED, log
-from sparkguard.flow import Bound, Flow, output_shape
+from sparkguard.flow import Bound, Flow
 from sparkguard.frame import Carry, source_servers, source_topics
 from sparkguard.hookspecs import Members
 from sparkguard.stages.base import Stage
 from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
+from sparkguard.steps import output_shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -159,6 +159,7 @@ CLASSES: Final[dict[str, _Table]] = {
         PROGRAMMING: """
             sparkguard.errors.ConfigError sparkguard.errors.StageError
             sparkguard.errors.PluginError sparkguard.errors.UnsupportedError
+            sparkguard.executor.vectorised.ColumnsError
             """,
     },
 }

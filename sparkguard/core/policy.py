@@ -65,6 +65,7 @@ class Policy:
         classify: (qualified class name, cause), asked before the built-in classifier.
         sink: name of the sink for outcomes that name none.
         task_timeout: seconds from the first failure without progress in between.
+        max_calls: of a vectorised function, for one batch whose bad rows are looked for.
         redact: regular expressions; what matches is masked in messages and traces.
     """
 
@@ -81,6 +82,7 @@ class Policy:
     on_null: OnNull = "pass"
     redact: tuple[str, ...] = ()
     isolate: bool = False
+    max_calls: int = 5_000
     writes: Writes | None = None
     whole_batch: WholeBatch | None = None
 

@@ -35,22 +35,29 @@ class Recovered:
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """No attempt succeeded: the exception of the last one, and when the first one failed."""
+
+    error: BaseException
+    attempts: int
+    first: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """One exception, and how to try again.
 
     Attributes:
         again: calls the stage's function once more for the same value; None forbids it.
-        record: reads the record that failed.
         progressed: a record succeeded since the last trouble of this stage.
-        path: the element of the record, in partial stages.
+        attempts: so often it was tried before.
     """
 
     error: BaseException
-    again: Callable[[], Any] | None
-    record: Callable[[], Record]
+    again: Callable[[], Any] | None = None
     progressed: bool = True
-    path: str = ""
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +94,60 @@ class Attempt:
         """A record got through: the task timeout begins anew at the next failure (P8)."""
         self._timeout.progress()
 
-    def failed(self, trouble: Trouble) -> Recovered | str:
+    def failed(
+        self, trouble: Trouble, read: Callable[[], Record], path: str = ""
+    ) -> Recovered | str:
         """Retry, decide and enact; what was recovered, or the fact under which it left.
+
+        Args:
+            read: reads the record that failed.
+            path: the element of the record, in partial stages.
 
         Raises:
             StageFailedError: the outcome was fail or restart, or the budget is used up.
             StoppedError: the query is being stopped.
         """
-        step, task = self._step, self._work.task
         if trouble.progressed:
             self._timeout.progress()
-        error, attempts, first = trouble.error, 1, task.date()
+        tried = self.retried(trouble.error, trouble.again)
+        if isinstance(tried, Recovered):
+            return tried
+        step, task = self._step, self._work.task
+        record, error = read(), tried.error
+        if trouble.again is not None:
+            error = explained(step.format, record.value, error)
+        described = describe(error, redact=step.policy.redact)
+        failure = self._failure(error, described, record, first=tried.first, last=task.date())
+        return self._enact(
+            replace(
+                failure,
+                cause=classify(error, step.policy.classify),
+                attempts=max(tried.attempts, trouble.attempts),
+                timed_out=self._timeout.expired(task.now()),
+                path=path,
+            )
+        )
+
+    def is_poison(self, error: BaseException) -> bool:
+        """Whether the exception is the fault of what the stage was given."""
+        return classify(error, self._step.policy.classify) is Cause.POISON
+
+    def retried(
+        self, error: BaseException, again: Callable[[], Any] | None
+    ) -> Recovered | Exhausted:
+        """Try again while the cause is transient and the task timeout allows it.
+
+        Raises:
+            StoppedError: the query is being stopped.
+        """
+        step, task = self._step, self._work.task
+        attempts, first = 1, task.date()
         while True:
             self._work.tally.add(step.name, "failed_attempts")
             cause = classify(error, step.policy.classify)
             self._timeout.failed(task.now())
             # A second attempt of the task tries a record once, or Spark's retries multiply ours.
-            if trouble.again is None or task.attempt > 0:
+            if again is None or task.attempt > 0:
                 break
             if not should_retry(cause, attempts, step.policy.retry, self._timeout, task.now()):
                 break
@@ -111,23 +155,24 @@ class Attempt:
             self._work.tally.add(step.name, "retries")
             attempts += 1
             try:
-                value = trouble.again()
-            except BaseException as again:  # whatever user code raises is a failure (P11)
-                error = again
+                value = again()
+            except BaseException as raised:  # whatever user code raises is a failure (P11)
+                error = raised
             else:
                 self._timeout.progress()
                 return Recovered(value)
-        record, raised = trouble.record(), error
-        if trouble.again is not None:
-            error = explained(step.format, record.value, error)
-        if error is not raised:
-            cause = classify(error, step.policy.classify)
-        described = describe(error, redact=step.policy.redact)
-        failure = self._failure(error, described, record, first=first, last=task.date())
-        timed_out = self._timeout.expired(task.now())
-        return self._enact(
-            replace(failure, cause=cause, attempts=attempts, timed_out=timed_out, path=trouble.path)
-        )
+        return Exhausted(error, attempts, first)
+
+    def give_up(self, error: BaseException, record: Record, reason: str) -> None:
+        """Fail the stage at a record.
+
+        Raises:
+            StageFailedError: always.
+        """
+        now = self._work.task.date()
+        described = describe(error, redact=self._step.policy.redact)
+        failure = self._failure(error, described, record, first=now, last=now)
+        raise stage_failed(failure, "fail", reason) from error
 
     def aside(
         self, error: BaseException, value: Any, row: int, *, progressed: bool
@@ -137,10 +182,10 @@ class Attempt:
         It can where nothing is to be tried again and whoever decides lets the pass go on.
         """
         policy = self._step.policy
-        if not self._goes_on or classify(error, policy.classify) is not Cause.POISON:
+        if not self._goes_on or not self.is_poison(error):
             return None
         told = explained(self._step.format, value, error)
-        if told is not error and classify(told, policy.classify) is not Cause.POISON:
+        if told is not error and not self.is_poison(told):
             return None
         if progressed:
             self._timeout.progress()

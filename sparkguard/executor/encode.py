@@ -18,17 +18,22 @@ from sparkguard.executor.scalars import NoneError, arrow_type, zone_of
 __all__ = ["Encoder", "WrongTypeError", "arrow_type"]
 
 
+def schema_of(shape: Shape) -> pa.Schema:
+    """The Arrow schema of rows of this shape."""
+    return pa.schema(
+        [
+            pa.field(field.name, arrow_type(field.shape), nullable=field.shape.nullable)
+            for field in columns_of(shape)
+        ]
+    )
+
+
 class Encoder:
     """Makes the output columns of one shape; made once a task."""
 
     def __init__(self, shape: Shape, zone: str = "UTC") -> None:
         self._root: Column = column_of(shape, zone_of(zone))
-        self.schema = pa.schema(
-            [
-                pa.field(field.name, arrow_type(field.shape), nullable=field.shape.nullable)
-                for field in columns_of(shape)
-            ]
-        )
+        self.schema = schema_of(shape)
 
     def encode(self, values: list[Any]) -> tuple[list[pa.Array], list[tuple[int, Exception]]]:
         """One array a column, and the positions that did not fit, each with its error.

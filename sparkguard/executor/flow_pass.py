@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,8 +15,7 @@ from sparkguard.core.letter import Letter
 from sparkguard.core.record import Record
 from sparkguard.errors import SinkError, StageFailedError
 from sparkguard.executor import breach
-from sparkguard.executor.attempt import Attempt
-from sparkguard.executor.batch_run import BatchRun
+from sparkguard.executor.batch_run import BatchRun, Tools
 from sparkguard.executor.delivery import Delivery
 from sparkguard.executor.encode import Encoder
 from sparkguard.executor.lane import Lane
@@ -31,8 +31,7 @@ class FlowPass:
     def __init__(self, plan: Plan, task: Task) -> None:
         self.work = Work.begin(plan, task)
         self._plan = plan
-        self._calls = [step.call() for step in plan.steps]
-        self._attempts = [Attempt(self.work, step) for step in plan.steps]
+        self._tools = Tools(self.work)
         self._topics: set[str] = set()
         self._encoder = Encoder(plan.shape, plan.zone)
         self._names = [*self._encoder.schema.names, *(name for name, _ in plan.layout.carried)]
@@ -43,7 +42,7 @@ class FlowPass:
         """The output rows of one batch; its bad records have left it."""
         source = Source(batch, self._plan.layout)
         self._refuse_own_letters(source)
-        run = BatchRun(self.work, self._calls, self._attempts, source)
+        run = BatchRun(self.work, self._tools, source)
         parts = [self._part(run, lane) for lane in run.parts()]
         run.finish()
         columns = zip(*(arrays for arrays, _ in parts), strict=True)
@@ -54,6 +53,10 @@ class FlowPass:
     def _part(self, run: BatchRun, lane: Lane) -> tuple[list[pa.Array], Lane]:
         """The columns of one part, and the units of their rows; its values are freed."""
         lane = run.through(lane)
+        if lane.columnar:
+            run.leave(lane)
+            made: Any = lane.values
+            return made.columns, lane.bare()
         arrays, failed = self._encoder.encode(lane.values)
         if failed:
             lane = run.refused(lane, failed)

@@ -1,15 +1,19 @@
 """A lane: the values of one batch between two stages, and what each belongs to.
 
+Values are Python objects, or rows of Arrow columns in front of a stage that has not read them.
+
 A *unit* is what leaves the flow as one: the record's row in the batch, or, for
 an element of a partial flat_map, a pair of row and path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
+
+import pyarrow as pa
 
 Unit = int | tuple[int, str]
 
@@ -24,7 +28,7 @@ class Lane:
         fanned: a flat_map ran, so several values may belong to one unit.
     """
 
-    values: list[Any]
+    values: list[Any] | pa.RecordBatch
     units: Sequence[Unit] | None = None
     fanned: bool = False
 
@@ -32,6 +36,11 @@ class Lane:
         """The lane without its values, so that they need not live on for their units."""
         units = range(len(self.values)) if self.units is None else self.units
         return replace(self, values=[], units=units)
+
+    @property
+    def columnar(self) -> bool:
+        """Whether the values are rows of columns that no stage has read yet."""
+        return not isinstance(self.values, list)
 
     @property
     def whole(self) -> bool:
@@ -52,7 +61,7 @@ class Lane:
         """How many records the values belong to."""
         return len(set(self.rows())) if self.fanned else len(self.values)
 
-    def become(self, values: list[Any], lost: Collection[int]) -> Lane:
+    def become(self, values: list[Any] | pa.RecordBatch, lost: Collection[int]) -> Lane:
         """The lane with what a stage made of its values, but for those at the lost positions."""
         if not lost:
             return replace(self, values=values)
@@ -64,14 +73,12 @@ class Lane:
         if not lost:
             return self
         keep = _flags(len(self.values), lost)
-        return replace(self, values=list(compress(self.values, keep)), units=self._without(lost))
+        return replace(self, values=_chosen(self.values, keep), units=self._without(lost))
 
     def keep(self, flags: Sequence[object]) -> Lane:
         """The lane with only the values whose flag is true."""
         units = range(len(self.values)) if self.units is None else self.units
-        return replace(
-            self, values=list(compress(self.values, flags)), units=list(compress(units, flags))
-        )
+        return replace(self, values=_chosen(self.values, flags), units=list(compress(units, flags)))
 
     def without_units(self, gone: Collection[Unit]) -> Lane:
         """The lane without every value of the units that left the flow."""
@@ -79,16 +86,15 @@ class Lane:
             return self
         return self.keep([unit not in gone for unit in self.units])
 
-    def parts(self, size: int) -> Iterator[Lane]:
-        """The lane in pieces of so many values, at least one, which know their units."""
-        units = range(len(self.values)) if self.units is None else self.units
-        for start in range(0, max(len(self.values), 1), size):
-            part = slice(start, start + size)
-            yield replace(self, values=self.values[part], units=units[part])
-
     def _without(self, lost: Collection[int]) -> list[Unit]:
         units = range(len(self.values)) if self.units is None else self.units
         return list(compress(units, _flags(len(self.values), lost)))
+
+
+def _chosen(values: list[Any] | pa.RecordBatch, flags: Iterable[object]) -> Any:
+    if isinstance(values, list):
+        return list(compress(values, flags))
+    return values.filter(pa.array(map(bool, flags), pa.bool_()))
 
 
 def row_of(unit: Unit) -> int:

@@ -25,6 +25,11 @@ class Step:
         accepts_none, gives_none: whether the types say that None is a value.
         wants_record: the function takes the `Record` as its second argument.
         partial: elements of a flat_map stand for themselves.
+        reader: of a record stage in front of which there are columns: what reads rows of
+            them, and what converts one.
+        takes: of a map_batches behind a record stage, the type of what that one gives.
+        gives: of a map_batches, its columns.
+        pandas: whether a map_batches takes a DataFrame, and no RecordBatch.
     """
 
     name: str
@@ -37,6 +42,10 @@ class Step:
     gives_none: bool = False
     wants_record: bool = False
     partial: bool = False
+    reader: tuple[Callable[[Any], list[Any]], Callable[[Any], Any] | None] | None = None
+    takes: Shape | None = None
+    gives: Shape | None = None
+    pandas: bool = False
 
     def call(self) -> Callable[..., Any]:
         """The function to call for each value; made once a task."""
@@ -81,8 +90,6 @@ class Plan:
 
     Attributes:
         use: token of this application of the flow to a frame.
-        reader: rows of a frame to the objects of the first stage, for frames that
-            are read as rows: what reads a batch, and what converts one row.
         stop_marker: path of the file that asks running tasks to stop waiting.
         breaches: folder in which a task looks whether its query is over a budget.
         zone: the session's time zone, in which naive datetimes are read.
@@ -95,7 +102,11 @@ class Plan:
     layout: Layout
     shape: Shape
     sinks: Mapping[str, Sink] = field(default_factory=dict)
-    reader: tuple[Callable[[Any], list[Any]], Callable[[Any], Any] | None] | None = None
     stop_marker: str | None = None
     breaches: str | None = None
     zone: str = "UTC"
+
+    @property
+    def vectorised(self) -> bool:
+        """Whether a stage takes many rows at once."""
+        return any(step.kind == "map_batches" for step in self.steps)

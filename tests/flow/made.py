@@ -15,12 +15,12 @@ from sparkguard.errors import SinkError
 from sparkguard.executor import flow_pass
 from sparkguard.executor.plan import Layout, Plan
 from sparkguard.executor.task import Task
-from sparkguard.flow import Bound, Flow, output_shape
 from sparkguard.handlers.dead_letter import DeadLetterHandler
 from sparkguard.handlers.fail import FailHandler
 from sparkguard.handlers.restart import RestartHandler
 from sparkguard.sinks.base import Sink, SinkTask, Writer
 from sparkguard.stages.base import Stage
+from sparkguard.steps import output_shape, steps_of
 
 TOPIC = "orders"
 COLUMNS = pa.schema(
@@ -150,26 +150,16 @@ def plan(
 ) -> Plan:
     """The plan of a flow named 'flow' over Kafka records."""
     known = policies or {}
-    bound = Bound(
-        app="app",
-        sinks={},
-        stop_marker="",
-        breaches="",
-        mailbox=lambda _: None,
-        streams=lambda _: None,
-        check=lambda _, __: None,
-    )
-    flow = Flow(
-        name="flow",
-        stages=stages,
-        carry=(),
-        policies={stage.name: known.get(stage.name, DEFAULTS) for stage in stages},
-        shape=output_shape(stages, "flow"),
-        bound=bound,
-    )
+    chosen = {stage.name: known.get(stage.name, DEFAULTS) for stage in stages}
     facts: dict[str, Any] = {"layout": KAFKA, "sinks": sinks or {}, **changes}
+    columns = None if stages[0].kind == "deserialize" else facts["layout"].rows
     return Plan(
-        app="app", flow=flow.name, use="use", steps=flow._steps(), shape=flow.shape, **facts
+        app="app",
+        flow="flow",
+        use="use",
+        steps=steps_of(stages, chosen, columns),
+        shape=output_shape(stages, "flow"),
+        **facts,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 import sparkguard as sg
 from sparkguard.executor.flow_pass import run
 from sparkguard.executor.plan import Layout, Plan
+from sparkguard.steps import steps_of
 
 seen: "weakref.WeakSet[Word]" = weakref.WeakSet()
 
@@ -51,7 +52,7 @@ def test_a_failure_keeps_no_batch_alive(tmp_path: Path, handler: str) -> None:
         app="app",
         flow="words",
         use="use",
-        steps=flow._steps(),
+        steps=steps_of(flow.stages, flow.policies),
         layout=Layout(value=0),
         shape=flow.shape,
         sinks=flow.bound.sinks,

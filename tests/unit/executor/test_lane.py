@@ -1,5 +1,6 @@
-"""A lane in parts is the same lane."""
+"""A lane of columns is as one of objects."""
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,28 +12,47 @@ UNITS = st.one_of(st.integers(0, 50), st.tuples(st.integers(0, 50), st.text(max_
 @st.composite
 def lanes(draw: st.DrawFn) -> Lane:
     """Lanes as stages leave them."""
-    values = draw(st.lists(st.integers(), max_size=20))
+    values = draw(st.lists(st.integers(0, 99), max_size=20))
     size = len(values)
     units: list[Unit] | None = draw(st.none() | st.lists(UNITS, min_size=size, max_size=size))
     return Lane(values, units, draw(st.booleans()))
 
 
-@given(lanes(), st.integers(1, 7))
-def test_parts_are_the_whole(lane: Lane, size: int) -> None:
-    """Values, rows and what belongs to one record stay as they were; there is one part at least."""
-    parts = list(lane.parts(size))
-    assert parts
-    assert [value for part in parts for value in part.values] == lane.values
-    assert [row for part in parts for row in part.rows()] == list(lane.rows())
-    assert all(part.whole == lane.whole and part.fanned == lane.fanned for part in parts)
+def columns(lane: Lane) -> Lane:
+    """The same lane with its values as rows of a column."""
+    batch = pa.RecordBatch.from_arrays([pa.array(lane.values, pa.int64())], ["value"])
+    return Lane(batch, lane.units, lane.fanned)
 
 
-@given(st.integers(1, 20), st.sets(st.integers(0, 19)), st.integers(1, 7))
-def test_a_part_knows_its_rows(size: int, lost: set[int], part: int) -> None:
+def same(one: Lane, other: Lane) -> bool:
+    """Whether both hold the same values of the same units."""
+    values = one.values.column(0).to_pylist()  # type: ignore[union-attr]
+    return values == other.values and list(one.rows()) == list(other.rows())
+
+
+@given(lanes(), st.data())
+def test_columns_leave_as_objects_do(lane: Lane, data: st.DataObject) -> None:
+    """Whatever leaves a lane, its columns and their units stay together."""
+    size = len(lane.values)
+    lost = data.draw(st.sets(st.integers(0, size - 1)) if size else st.just(set()))
+    flags = data.draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))
+    gone = data.draw(st.sets(UNITS))
+
+    assert columns(lane).columnar
+    assert not lane.columnar
+    assert same(columns(lane).without(lost), lane.without(lost))
+    assert same(columns(lane).keep(flags), lane.keep(flags))
+    assert same(columns(lane).without_units(gone), lane.without_units(gone))
+    assert columns(lane).records() == lane.records()
+
+
+@given(st.integers(1, 20), st.sets(st.integers(0, 19)), st.integers(0, 99))
+def test_a_part_knows_its_rows(size: int, lost: set[int], start: int) -> None:
     """What leaves a part leaves under the number that it has in the batch."""
-    parts = Lane(list(range(size))).parts(part)
-    left = [one.without([n for n, v in enumerate(one.values) if v in lost]) for one in parts]
-    values = [value for one in left for value in one.values]
-    assert values == [value for value in range(size) if value not in lost]
-    assert [row for one in left for row in one.rows()] == values
-    assert all(one.whole for one in left) == (not lost & set(range(size)))
+    part = Lane(list(range(start, start + size)), range(start, start + size))
+
+    left = part.without([n for n in lost if n < size])
+
+    assert list(left.rows()) == left.values
+    assert left.values == [start + n for n in range(size) if n not in lost]
+    assert left.whole == (not lost & set(range(size)))
