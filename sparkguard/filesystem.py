@@ -49,7 +49,12 @@ def absolute(path_or_uri: str) -> str:
 
 def join(folder: str, *names: str) -> str:
     """A path or URI below a folder."""
-    return "/".join((folder.rstrip("/"), *names))
+    place, query = folder, ""
+    if not is_local(folder):
+        # Options of a store stand behind the path: s3://bucket/folder?endpoint_override=…
+        place, mark, options = folder.partition("?")
+        query = mark + options
+    return "/".join((place.rstrip("/"), *names)) + query
 
 
 def resolve(path_or_uri: str) -> tuple[pafs.FileSystem, str]:

@@ -199,6 +199,29 @@ class BudgetSettings(Model):
     """What happens when the budget is exceeded."""
 
 
+class IsolateSettings(Model):
+    """How the bad rows of a batch are looked for; `true` and `false` alone are its `rows`."""
+
+    rows: StrictBool = False
+    """foreach_batch: find the rows that make a batch fail, and go on with the others."""
+    max_calls: Annotated[StrictInt, Field(ge=1)] = 5000
+    """Calls of a map_batches for one batch; when they do not find its bad rows, the stage fails."""
+
+
+def _isolate(value: Any) -> Any:
+    if isinstance(value, bool):
+        return {"rows": value}
+    if not isinstance(value, Mapping | IsolateSettings):
+        raise ValueError("Must be true or false, or a mapping with 'max_calls'.")  # noqa: TRY004
+    return value
+
+
+def _or_bool(schema: dict[str, Any]) -> None:
+    reference = schema.pop("$ref", None)
+    if reference is not None:
+        schema["anyOf"] = [{"type": "boolean"}, {"$ref": reference}]
+
+
 class StageSettings(Model):
     """What happens when one stage fails."""
 
@@ -224,8 +247,10 @@ class StageSettings(Model):
     """How much may fail before the stage stops."""
     on_null: OnNull = "pass"
     """What becomes of an empty value: `pass` it on as None, `skip` it, or `fail`."""
-    isolate: StrictBool = False
-    """foreach_batch: find the rows that make a batch fail, and go on with the others."""
+    isolate: Annotated[
+        IsolateSettings, BeforeValidator(_isolate), Field(json_schema_extra=_or_bool)
+    ] = IsolateSettings()
+    """How the bad rows of a batch are looked for."""
     writes: Writes | None = None
     """foreach_batch: what the function does when it sees a row again."""
     whole_batch: WholeBatch | None = None

@@ -75,7 +75,8 @@ def policy(settings: Settings, stage_name: str, category: Category, members: Mem
         budget=_budget(merged),
         on_null=merged.on_null,
         redact=settings.redact,
-        isolate=merged.isolate,
+        isolate=merged.isolate.rows,
+        max_calls=merged.isolate.max_calls,
         writes=merged.writes,
         whole_batch=merged.whole_batch,
     )

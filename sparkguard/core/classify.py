@@ -41,6 +41,7 @@ from sparkguard.core.known import (
 _LINKS = 32
 _EXCEPTIONS = 256
 _MEMBERS = 64
+_GET = BaseException.__getattribute__
 _FACTS = ("sqlstate", "pgcode", "response", "status_code")
 _WORST_FIRST = (Cause.FATAL, Cause.PROGRAMMING, Cause.POISON, Cause.TRANSIENT)
 
@@ -57,14 +58,22 @@ def classify(error: BaseException, extra: Sequence[tuple[str, Cause]] = ()) -> C
             subclasses, the most specific class first, the first of equal names.
     """
     try:
-        if not extra and error.__cause__ is None and not error.__dict__:
-            known = _by_class_alone(type(error))  # type: ignore[arg-type]  # a class is hashable
-            if known is not None:
-                return known
-        return _through(error, tuple(extra), set()) or Cause.POISON
+        known = None if extra else _plainly(error)
+        return known or _through(error, tuple(extra), set()) or Cause.POISON
     except Exception:
         # An exception class may do anything in its attributes; it must not stop the pass.
         return Cause.POISON if isinstance(error, Exception) else Cause.FATAL
+
+
+def _plainly(error: BaseException) -> Cause | None:
+    """The cause where the class alone tells it: no attributes, and raised from nothing."""
+    try:
+        if error.__cause__ is not None or error.__dict__:
+            return None
+        return _by_class_alone(type(error))  # type: ignore[arg-type]  # a class is hashable
+    except Exception:
+        # What cannot be asked so simply is judged with care.
+        return None
 
 
 @lru_cache(maxsize=512)
@@ -78,7 +87,8 @@ def _by_class_alone(cls: type[BaseException]) -> Cause | None:
         return None
     if any(hasattr(cls, name) for name in _FACTS) or hasattr(cls, "__getattr__"):
         return None
-    if cls.__getattribute__ is not BaseException.__getattribute__:
+    own = {name for base in cls.__mro__ if base is not BaseException for name in vars(base)}
+    if {"__dict__", "__cause__"} & own or cls.__getattribute__ is not _GET:
         return None
     names = _known(type_names(cls))
     if any(name in table for table in (_BY_FACTS, WRAPPERS, _BY_DETAIL) for name in names):

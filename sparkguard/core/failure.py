@@ -44,7 +44,8 @@ class Failure:
         timed_out: retrying ended because the task timeout was used up.
         path: which element of the record failed (``partial`` stages only).
         payload: ``record`` (what came in) or ``row`` (what reached a stage behind the flow).
-        exception: the live exception; None in another process.
+        exception: the live exception; None in another process, and where failures are
+            decided about in groups.
     """
 
     stage: str

@@ -131,7 +131,7 @@ def merge(entries: Iterable[Entry]) -> list[Account]:
     batches: dict[tuple[str, str | None, int | None], list[Entry]] = defaultdict(list)
     for entry in entries:
         batches[entry.flow, entry.query_id, entry.batch_id].append(entry)
-    return [_sum(key, _counted_once(group)) for key, group in batches.items()]
+    return [_sum(key, counted_once(group)) for key, group in batches.items()]
 
 
 def add(accounts: Iterable[Account]) -> list[Account]:
@@ -142,7 +142,8 @@ def add(accounts: Iterable[Account]) -> list[Account]:
     return [_sum((flow, None, None), group) for flow, group in flows.items()]
 
 
-def _counted_once(entries: list[Entry]) -> list[Entry]:
+def counted_once(entries: list[Entry]) -> list[Entry]:
+    """Those entries of one flow and batch that count, as `merge` says."""
     # A thread of a batch function does not know its run: it is the one that goes on.
     latest = next((entry.run_id for entry in reversed(entries) if entry.run_id), None)
     runs: dict[str | None, list[Entry]] = defaultdict(list)

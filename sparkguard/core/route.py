@@ -23,7 +23,8 @@ def route(failure: Failure, policy: Policy) -> Handler:
         case Cause.FATAL:
             return policy.on_fatal
         case Cause.POISON:
-            return _by_exception(failure, policy) or policy.handler
+            special = _by_exception(failure, policy)
+            return policy.handler if special is None else special
         case _:
             assert_never(failure.cause)
 

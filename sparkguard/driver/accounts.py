@@ -110,9 +110,14 @@ class Accounts:
         """The accounts of batches that are not in the state yet."""
         with self._lock:
             self._collect()
-            return self._unstored + ledger.merge(
-                entry for group in self._pending.values() for entry in group
+            frames, others = _split(self._pending.get((None, None), []), self._streaming)
+            others += (
+                entry
+                for key, group in self._pending.items()
+                if key != (None, None)
+                for entry in group
             )
+            return self._unstored + ledger.merge([*self._frames.peeked(frames), *others])
 
     def drop(self, flow: str, query_id: str | None, batch_id: int | None) -> None:
         """Forget a batch function's own account of a batch: this time nothing failed."""

@@ -5,49 +5,77 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from sparkguard.core.ledger import Entry
+from sparkguard.core.ledger import Entry, counted_once
 
-_REMEMBERED = 20
-"""So many evaluated frames are known again; an older one counts again."""
+K = TypeVar("K")
+
+_REMEMBERED = 200
+"""So many frames are known again; one that was not evaluated since counts again."""
 
 
 @dataclass(slots=True)
-class _Evaluated:
-    flow: str
+class _Frame:
+    """One evaluation's uses of a flow, and what counts of them."""
+
     number: int
     entries: list[Entry]
 
-    def shares(self, entries: Iterable[Entry]) -> bool:
-        """Whether these come from the same use of the flow."""
-        return not {entry.use for entry in self.entries}.isdisjoint(e.use for e in entries)
+    def numbered(self, more: Iterable[Entry] = ()) -> list[Entry]:
+        """Its entries and some more, under its number."""
+        return [replace(entry, batch_id=self.number) for entry in (*self.entries, *more)]
 
 
 class Frames:
-    """The latest evaluated frames of a guard."""
+    """The frames of a guard, by flow and use; the latest ones stand last."""
 
     def __init__(self) -> None:
-        self._known: list[_Evaluated] = []
+        self._known: dict[tuple[str, str], _Frame] = {}
+        self._last: dict[str, int] = {}
 
     def numbered(self, entries: Iterable[Entry], following: Callable[[str], int]) -> list[Entry]:
-        """The entries with their frame's number as batch id, and with them what it had before.
+        """The entries under their frames' numbers, and what those frames had before.
+
+        What comes together of uses that nobody knows is one frame, as the halves of a join are.
 
         Args:
-            following: the number that the next frame of a flow gets.
+            following: the first number that the state has not for a flow.
         """
-        flows: dict[str, list[Entry]] = defaultdict(list)
-        for entry in entries:
-            flows[entry.flow].append(entry)
-        return [
-            replace(entry, batch_id=frame.number)
-            for frame in [self._frame(flow, fresh, following) for flow, fresh in flows.items()]
-            for entry in frame.entries
-        ]
+        made: list[Entry] = []
+        for flow, fresh in _by(entries, lambda entry: entry.flow).items():
+            for use, mine in _by(fresh, lambda entry: entry.use).items():
+                frame = self._known.pop((flow, use), None)
+                if frame is None:
+                    continue
+                self._known[flow, use] = frame
+                frame.entries = counted_once([*frame.entries, *mine])
+                made += frame.numbered()
+            new = [entry for entry in fresh if (flow, entry.use) not in self._known]
+            if new:
+                made += self._new(flow, new, following(flow)).numbered()
+        return made
 
-    def _frame(self, flow: str, fresh: list[Entry], following: Callable[[str], int]) -> _Evaluated:
-        frame = next((one for one in self._known if one.flow == flow and one.shares(fresh)), None)
-        if frame is None:
-            frame = _Evaluated(flow, following(flow), [])
-            self._known = [*self._known, frame][-_REMEMBERED:]
-        frame.entries.extend(fresh)
+    def peeked(self, entries: Iterable[Entry]) -> list[Entry]:
+        """The same for entries that are only looked at; those of new frames have no number."""
+        made: list[Entry] = []
+        for place, mine in _by(entries, lambda entry: (entry.flow, entry.use)).items():
+            frame = self._known.get(place)
+            made += mine if frame is None else frame.numbered(mine)
+        return made
+
+    def _new(self, flow: str, entries: list[Entry], following: int) -> _Frame:
+        number = self._last[flow] = max(following, self._last.get(flow, -1) + 1)
+        frame = _Frame(number, counted_once(entries))
+        for entry in entries:
+            self._known[flow, entry.use] = frame
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
         return frame
+
+
+def _by(entries: Iterable[Entry], key: Callable[[Entry], K]) -> dict[K, list[Entry]]:
+    groups: dict[K, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        groups[key(entry)].append(entry)
+    return groups

@@ -69,7 +69,6 @@ class Aside:
     """
 
     row: int
-    error: BaseException
     described: Described
     failed_at: datetime
 
@@ -113,17 +112,18 @@ class Attempt:
         if isinstance(tried, Recovered):
             return tried
         step, task = self._step, self._work.task
-        record, error = read(), tried.error
+        record, error, now = read(), tried.error, task.now()
         if trouble.again is not None:
             error = explained(step.format, record.value, error)
         described = describe(error, redact=step.policy.redact)
         failure = self._failure(error, described, record, first=tried.first, last=task.date())
+        cause = classify(error, step.policy.classify)
         return self._enact(
             replace(
                 failure,
-                cause=classify(error, step.policy.classify),
+                cause=cause,
                 attempts=max(tried.attempts, trouble.attempts),
-                timed_out=self._timeout.expired(task.now()),
+                timed_out=cause is Cause.TRANSIENT and self._timeout.expired(now),
                 path=path,
             )
         )
@@ -193,7 +193,7 @@ class Attempt:
         described = describe(told, redact=policy.redact)
         # One object may be raised for many records, and each time its traceback would grow.
         BaseException.with_traceback(error, None)
-        return Aside(row, told, described, self._work.task.date())
+        return Aside(row, described, self._work.task.date())
 
     def settled(self, aside: Aside, record: Record) -> str:
         """Decide and enact; the fact under which the record left.
@@ -203,7 +203,7 @@ class Attempt:
         """
         self._work.tally.add(self._step.name, "failed_attempts")
         at = aside.failed_at
-        return self._enact(self._failure(aside.error, aside.described, record, first=at, last=at))
+        return self._enact(self._failure(None, aside.described, record, first=at, last=at))
 
     def _wait(self, error: BaseException, attempts: int) -> None:
         wait = backoff(self._step.policy.retry, attempts, random.random)
@@ -212,7 +212,7 @@ class Attempt:
 
     def _failure(
         self,
-        error: BaseException,
+        error: BaseException | None,
         described: Described,
         record: Record,
         *,

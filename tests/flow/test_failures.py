@@ -11,7 +11,7 @@ import pytest
 import sparkguard as sg
 from sparkguard.core.failure import Failure
 from sparkguard.core.letter import Letter
-from sparkguard.core.outcome import Fail
+from sparkguard.core.outcome import Fail, Outcome
 from sparkguard.core.policy import Budget, Policy, Retry
 from sparkguard.handlers.dead_letter import DeadLetterHandler
 from sparkguard.handlers.log_and_continue import LogAndContinueHandler
@@ -148,6 +148,51 @@ def test_a_handler_that_may_stop_is_asked_at_once() -> None:
         go(price, price=policy(Decides(lambda failure: Fail())))
 
     assert tried == [0]
+
+
+def test_a_promise_is_not_inherited() -> None:
+    """A subclass of a handler that goes on may stop; it is asked before the next record is."""
+
+    class Stops(DeadLetterHandler):
+        def decide(self, failure: Failure) -> Outcome:
+            return Fail() if failure.message == "order 3" else super().decide(failure)
+
+    tried: list[int] = []
+
+    def price(order: Order) -> Priced:
+        tried.append(order.id)
+        raise ValueError(f"order {order.id}")
+
+    with pytest.raises(sg.StageFailedError, match="order 3"):
+        go(price, price=policy(Stops()))
+
+    assert tried == [0, 1, 2, 3]
+
+
+def test_one_exception_for_a_record_and_for_an_element() -> None:
+    """P17: what was put aside takes no trace from what is judged at once, be it one object."""
+    error = ValueError("always the same")
+
+    def parts(order: Order) -> Any:
+        if order.id == 0:
+            raise error
+        return numbered(order.id)
+
+    def numbered(count: int) -> Any:
+        for n in range(count):
+            if n == 1:
+                raise error
+            yield Priced(n, 1.0)
+
+    stage = sg.flat_map(parts, name="parts", returns="id long, total double", partial=True)
+    made = plan(decode, stage, sinks={"default": ListSink()})
+    ran = run(made, records(ORDERS[:3]))
+
+    assert [letter.failure.path for letter in ran.letters] == ["", "parts[1]"]
+    assert all(
+        "in parts" in letter.failure.trace or "in numbered" in letter.failure.trace
+        for letter in ran.letters
+    )
 
 
 def test_endless_recursion() -> None:

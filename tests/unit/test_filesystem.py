@@ -87,3 +87,13 @@ def test_unknown_scheme(uri: str) -> None:
     with pytest.raises(ConfigError, match="No filesystem for") as caught:
         filesystem.resolve(uri)
     assert "hunter2" not in str(caught.value)
+
+
+def test_join_behind_a_query() -> None:
+    """The options of an object store stay behind the path."""
+    folder = "s3://bucket/state?scheme=http&endpoint_override=127.0.0.1:9000"
+    assert filesystem.join(folder, "breaches", "q.json") == (
+        "s3://bucket/state/breaches/q.json?scheme=http&endpoint_override=127.0.0.1:9000"
+    )
+    assert filesystem.join("s3://bucket/state/", "stop") == "s3://bucket/state/stop"
+    assert filesystem.join("/what?/state", "stop") == "/what?/state/stop"

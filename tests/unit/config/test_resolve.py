@@ -321,6 +321,16 @@ def test_whole_batch_must_be_asked_for(text: str, asked: bool) -> None:
             check_foreach_batch("s", found)
 
 
+def test_max_calls() -> None:
+    """`isolate.max_calls` bounds the search in a vectorised stage, and asks for nothing else."""
+    found = resolved("stages: {s: {isolate: {max_calls: 7}}}")
+    assert (found.isolate, found.max_calls) == (False, 7)
+    assert (
+        resolved("defaults: {isolate: {max_calls: 7}}\nstages: {s: {isolate: false}}").max_calls
+        == 7
+    )
+
+
 def test_isolate_is_refused() -> None:
     """What is not there yet is refused, rather than taken for a whole batch."""
     found = resolved("stages: {s: {isolate: true}}", category=Category.PRODUCTION)

@@ -347,3 +347,34 @@ def test_builtins_of_the_table_exist() -> None:
     names = {cls.__name__ for cls in BUILTINS}
     assert {name for name in BY_CLASS if "." not in name} <= names
     assert all(hasattr(errno, name) for name in ERRNO)
+
+
+class _HiddenError(ConnectionError):
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError
+
+
+class _NoCauseError(ConnectionError):
+    @property
+    def __cause__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError
+
+
+class _Meta(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise RuntimeError
+
+
+class _OddClassError(ConnectionError, metaclass=_Meta):
+    pass
+
+
+class _EmptyError(ConnectionError):
+    __dict__ = {}
+
+
+@pytest.mark.parametrize("cls", [_HiddenError, _NoCauseError, _OddClassError, _EmptyError])
+def test_an_outage_of_an_odd_class(cls: type[Exception]) -> None:
+    """P9: a class that hides what it is stays the outage that it is."""
+    assert classify(cls("down")) is Cause.TRANSIENT

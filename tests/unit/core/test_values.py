@@ -44,6 +44,7 @@ POLICY = Policy(
     on_null="skip",
     redact=("x",),
     isolate=True,
+    max_calls=9,
     writes="upsert",
     whole_batch="skip",
 )

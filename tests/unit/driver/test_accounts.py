@@ -198,6 +198,49 @@ def test_a_batch_frame(books: Books) -> None:
     assert books.ledger.total("orders").records_in == 20
 
 
+def frames(books: Books, *uses: str) -> int:
+    """What the ledger says once these frames were evaluated, each of ten records or seven."""
+    for use in uses:
+        books.box.append(stray(0, {"a": 9, "b": 6}.get(use, 4), use=use))
+    books.accounts.store(books.accounts.take(None, None), keep=True)
+    return books.ledger.total("orders").records_in
+
+
+def test_frames_apart_then_together(books: Books) -> None:
+    """P4: two frames that were counted apart count once each when they come together."""
+    assert frames(books, "a") == 10
+    assert frames(books, "b") == 17
+    assert frames(books, "a", "b") == 17
+    assert frames(books, "b", "new") == 22
+
+
+def test_a_frame_that_was_not_stored(books: Books) -> None:
+    """P4: the number of a frame whose account the state did not take is no other frame's."""
+    books.box.append(stray(0, 9, use="a"))
+    taken = books.accounts.take(None, None)
+    assert frames(books, "b") == 7
+    books.accounts.store(taken, keep=True)
+    assert books.ledger.total("orders").records_in == 17
+
+
+def test_a_ledger_that_is_kept(books: Books) -> None:
+    """P4: a ledger that was asked for earlier does not count a frame again that it has."""
+    kept = Ledger(books.state, books.accounts.pending)
+    assert frames(books, "a") == 10
+    books.box.append(stray(0, 9, use="a"))
+    assert kept.total("orders").records_in == 10
+    books.box.append(stray(0, 6, use="b"))
+    assert kept.total("orders").records_in == 17
+
+
+def test_what_is_kept_of_a_frame_does_not_grow(books: Books) -> None:
+    """A frame that is evaluated a thousand times keeps the entries of one evaluation."""
+    for _ in range(1000):
+        frames(books, "a")
+    (known,) = books.accounts._frames._known.values()
+    assert len(known.entries) == 1
+
+
 def test_a_batch_frame_again(books: Books) -> None:
     """P4: a frame that is evaluated again, after it was settled, counts once all the same."""
     for first, last in ((0, 9), (10, 14), (0, 9)):

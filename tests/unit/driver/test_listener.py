@@ -165,6 +165,23 @@ def test_a_breach_is_of_one_run(office: Office) -> None:
     refuse(office.state.breaches, Task())
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"run_id": 1}', "a folder"])
+def test_a_breach_that_cannot_be_read(
+    office: Office, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A state that cannot be read or understood stops no query; one that should be, is named."""
+    place = Path(office.state.breaches) / "q.json"
+    place.parent.mkdir(parents=True)
+    if text == "a folder":
+        place.mkdir()
+    else:
+        place.write_text(text)
+
+    refuse(office.state.breaches, Task(query_id="q", run_id="r"))
+
+    assert (str(place) in capsys.readouterr().err) == (text in ("", "[]", "a folder"))
+
+
 def test_drain() -> None:
     """Spark's reports are waited for; a session that is gone is not."""
     asked: list[int] = []
