@@ -49,6 +49,14 @@ def test_restart_limit(run_example: RunExample, ids: Ids) -> None:
     assert ids("out/*/*.parquet") == list(range(100))
 
 
+def test_map_batches(run_example: RunExample, ids: Ids) -> None:
+    """P6: of thousands of rows in one pandas call three are bad, and only they are letters."""
+    printed = run_example("e06_map_batches/pipeline.py")
+    assert "5,000 in = 4,997 out + 3 dead-lettered" in printed
+    assert ids("dead-letters/**/*.parquet", LETTER_ID) == [17, 2500, 2501]
+    assert ids("out/*/*.parquet") == [n for n in range(5000) if n not in {17, 2500, 2501}]
+
+
 def test_demo(run_example: RunExample, ids: Ids, tmp_path: object) -> None:
     """The demo adds up, and says so; its exit code is its verdict."""
     folder = f"{tmp_path}/demo"

@@ -182,7 +182,7 @@ def test_one_value_of_several_columns(spark: SparkSession, tmp_path: Path) -> No
     flow = guard(tmp_path).flow(double, name="doubles")
 
     assert [row[0] for row in spark.range(2).transform(flow).collect()] == [0, 2]
-    with pytest.raises(sg.StageError, match=r"'double': takes int, so one column.*there are 2 in front of it"):
+    with pytest.raises(sg.StageError, match=r"'double': takes int, so one column.*are 2 in front"):
         spark.range(2).selectExpr("id", "1 more").transform(flow)
 
 
