@@ -18,7 +18,7 @@ PYTEST := $(PYTHON) -m pytest
 # Extra arguments for pytest: make test ARGS='-k ledger -x'.
 ARGS ?=
 
-.PHONY: help setup lock demo test test-faults check format bench docs clean
+.PHONY: help setup lock demo test test-faults test-cluster check format bench docs clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,11 +43,14 @@ demo: setup ## Run the main job over files and show what became of every record.
 	@JAVA_HOME="$$(scripts/java-home '$(UV)' '$(VENV)')" $(PYTHON) examples/demo.py
 
 test: setup ## Run every test but the fault injections, then the tests of each plugin.
-	@$(PYTEST) --ignore=tests/faults -m 'not faults' $(ARGS)
+	@$(PYTEST) --ignore=tests/faults --ignore=tests/cluster -m 'not faults' $(ARGS)
 	@$(if $(ARGS),:,for plugin in $(PLUGINS); do echo "== $$plugin"; (cd $$plugin && $(PYTEST)); done)
 
 test-faults: setup ## Run the tests that kill workers, drivers and brokers.
 	@$(PYTEST) tests/faults $(ARGS)
+
+test-cluster: setup ## Run the tests on a standalone cluster whose parts are killed.
+	@$(PYTEST) tests/cluster $(ARGS)
 
 check: setup ## Run ruff, mypy and import-linter.
 	@$(PYTHON) -m ruff check .

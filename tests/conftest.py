@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for name in FIXTURE_MARKS.keys() & getattr(item, "fixturenames", ()):
             item.add_marker(FIXTURE_MARKS[name])
-        if HERE / "faults" in item.path.parents:
+        if {HERE / "faults", HERE / "cluster"} & set(item.path.parents):
             item.add_marker("faults")
     items.sort(key=lambda item: HERE / "unit" not in item.path.parents)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 import pyspark
 
 from tests.support.process import Child, free_port
@@ -23,10 +24,12 @@ class Cluster:
 
     Attributes:
         master: the URL to give to a session.
+        workers: its two workers, each of one core.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.workers: list[Child] = []
         self._port = free_port()
         self._children: list[Child] = []
         self.master = f"spark://{HOSTS[0]}:{self._port}"
@@ -38,8 +41,8 @@ class Cluster:
         for number, host in enumerate(HOSTS):
             size = ["--cores", "1", "--memory", "600m", "--webui-port", "0", "--host", host]
             work = ["--work-dir", str(self._folder / f"work-{number}"), self.master]
-            name = f"worker-{number}"
-            self._start(name, host, "org.apache.spark.deploy.worker.Worker", *size, *work)
+            main = "org.apache.spark.deploy.worker.Worker"
+            self.workers.append(self._start(f"worker-{number}", host, main, *size, *work))
         for number in range(len(HOSTS)):
             self._wait_for(f"worker-{number}", "Successfully registered with master")
         return self
@@ -53,7 +56,17 @@ class Cluster:
         for child in reversed(self._children):
             child.end()
 
-    def _start(self, name: str, host: str, main: str, *args: str) -> None:
+    def executors(self) -> dict[int, Child]:
+        """The executors that run now, by process id, and the worker of each."""
+        return {
+            process.pid: worker
+            for worker in self.workers
+            if worker.running
+            for process in psutil.Process(worker.process.pid).children(recursive=True)
+            if any("CoarseGrainedExecutorBackend" in word for word in _command(process))
+        }
+
+    def _start(self, name: str, host: str, main: str, *args: str) -> Child:
         home = Path(pyspark.__file__).parent
         env = {
             **os.environ,
@@ -63,7 +76,9 @@ class Cluster:
             "PYTHONPATH": str(ROOT),
         }
         command = [str(home / "bin/spark-class"), main, *args]
-        self._children.append(Child(command, log=self._log(name), env=env))
+        child = Child(command, log=self._log(name), env=env)
+        self._children.append(child)
+        return child
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
@@ -74,3 +89,10 @@ class Cluster:
             said = self._log(name).read_text(errors="replace")[-2000:]
             assert time.monotonic() < deadline, f"The {name} does not start: {said}"
             time.sleep(0.05)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:  # it has ended meanwhile
+        return []
