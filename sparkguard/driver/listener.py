@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_DRAIN_MILLISECONDS = 10_000
+_DRAIN_MILLISECONDS = 30_000
 
 
 def listen(session: SparkSession, settler: Settler) -> None:
@@ -70,7 +70,7 @@ def settle(settler: Settler, progress: Any) -> None:
 
 
 def drain(query: Any) -> None:
-    """Wait until Spark has reported every batch of a query that has ended, at most ten seconds.
+    """Wait until Spark has reported every batch of a query that has ended, at most half a minute.
 
     Reports come from a thread of Spark's; without this the last batches of a process
     would have no account.
@@ -86,7 +86,7 @@ def drain(query: Any) -> None:
 
 
 def drain_bus(context: Any) -> None:
-    """Wait until Spark's own books know of every job that has ended, at most ten seconds."""
+    """Wait until Spark's own books know of every job that has ended, at most half a minute."""
     _wait(context._jsc.sc())  # noqa: SLF001  # the bus has no public door
 
 
