@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
     from sparkguard.core.partial import PartialFailure
     from sparkguard.core.record import Record
+    from sparkguard.core.sub_batch import SubBatch
     from sparkguard.errors import (
         ConfigError,
         RestartLimitError,
@@ -65,6 +66,7 @@ _HOMES: Final = {
         "core.outcome": "Continue DeadLetter Fail Outcome Restart",
         "core.partial": "PartialFailure",
         "core.record": "Record",
+        "core.sub_batch": "SubBatch",
         "errors": "ConfigError RestartLimitError SinkError SparkguardError StageError "
         "StageFailedError",
         "flow": "Flow",
@@ -112,6 +114,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "Stage",
     "StageError",
     "StageFailedError",
+    "SubBatch",
     "Text",
     "deserialize",
     "filter",

@@ -21,6 +21,15 @@ BATCH_FINISHED: Final = "sparkguard.batch_finished"
 BATCH_FAILED: Final = "sparkguard.batch_failed"
 """A batch function failed for good: stage, batch_id, cause, outcome, exception."""
 
+ISOLATION_STARTED: Final = "sparkguard.isolation_started"
+"""The bad rows of a batch are looked for: stage, batch_id, rows, done, exception."""
+
+ISOLATION_FINISHED: Final = "sparkguard.isolation_finished"
+"""They were found: stage, batch_id, rows, written, dead_lettered, skipped, calls."""
+
+ISOLATION_LEFT: Final = "sparkguard.isolation_left"
+"""Files of an isolation could not be removed, by hand they may be: folder, exception."""
+
 BUDGET_EXCEEDED: Final = "sparkguard.budget_exceeded"
 """A stage failed more records than its budget allows: stage, failed, window, max_ratio."""
 

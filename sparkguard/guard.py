@@ -13,16 +13,19 @@ from sparkguard.config.duration import seconds
 from sparkguard.config.load import load
 from sparkguard.config.model import Settings
 from sparkguard.core.policy import Policy, Retry
+from sparkguard.core.sub_batch import SubBatch
 from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.clock import SystemClock
+from sparkguard.driver.journal import Journals
 from sparkguard.driver.listener import find_lost, listen, session_key, session_of
 from sparkguard.driver.mailbox import Mailbox
 from sparkguard.driver.reach import answers
 from sparkguard.driver.restarts import Limit, Restarts
 from sparkguard.driver.run import Desk, Run, names
 from sparkguard.driver.settle import Settler
+from sparkguard.driver.shelf import ParquetShelf
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop
 from sparkguard.driver.supervisor import Supervisor
@@ -62,6 +65,7 @@ class Guard:
         self._settler = Settler(
             self.settings.app, self._accounts, self.members, Breaches(self._state)
         )
+        self._journals = Journals(self._state)
         self._stop = Stop(self._state)
         self._flows: dict[str, tuple[str, ...]] = {}
         self._batch_stages: set[str] = set()
@@ -134,16 +138,21 @@ class Guard:
         )
 
     def foreach_batch(
-        self, stage: Stage[Any, Any] | Callable[[DataFrame, int], None]
+        self,
+        stage: Stage[Any, Any]
+        | Callable[[DataFrame, int], None]
+        | Callable[[DataFrame, int, SubBatch], None],
     ) -> BatchFunction:
         """A batch function for ``writeStream.foreachBatch``: retried, routed, accounted for.
 
         The function may run more than once with a batch, so its writes should be
-        idempotent by batch id or key.
+        idempotent by batch id or key. With ``isolate: true`` the rows that it cannot
+        write leave, and the others are written.
 
         Raises:
             StageError: a generator or coroutine function, which Spark would commit unrun.
-            ConfigError: the settings would skip or dead-letter a whole batch without saying so.
+            ConfigError: the settings would skip or dead-letter a whole batch without saying so,
+                or isolate one whose rows may not be written again.
         """
         made = stage if isinstance(stage, Stage) else as_foreach_batch(stage)
         if made.kind != "foreach_batch" or made.function is None:
@@ -158,8 +167,10 @@ class Guard:
             policy=policy,
             function=made.function,
             sinks=self.sinks,
+            wants_sub_batch=made.signature().wants_sub_batch,
         )
-        return BatchFunction(bound, self._settler, self._stop)
+        shelf = ParquetShelf(made.name, self._state.path)
+        return BatchFunction(bound, self._settler, self._stop, journals=self._journals, shelf=shelf)
 
     def run(self, *builds: Callable[[], StreamingQuery], grace: float = 60.0) -> None:
         """Run queries until they end: restart them within their limit, stop them between batches.

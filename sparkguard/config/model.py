@@ -204,8 +204,9 @@ class IsolateSettings(Model):
 
     rows: StrictBool = False
     """foreach_batch: find the rows that make a batch fail, and go on with the others."""
-    max_calls: Annotated[StrictInt, Field(ge=1)] = 5000
-    """Calls of a map_batches for one batch; when they do not find its bad rows, the stage fails."""
+    max_calls: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Calls for one batch; when they do not find its bad rows, the stage fails. Unsaid: 5000, and
+    1000 for foreach_batch, whose calls are writes."""
 
 
 def _isolate(value: Any) -> Any:
@@ -226,7 +227,8 @@ class StageSettings(Model):
     """What happens when one stage fails."""
 
     handler: HandlerName | None = None
-    """Who decides about poison. Unsaid: `dead_letter`, and `fail` for production."""
+    """Who decides about poison. Unsaid: `dead_letter`, and `fail` for production that does not
+    isolate."""
     on_transient: HandlerName | None = None
     """Who decides when the retries of a transient cause are used up. Unsaid: `restart`."""
     on_programming: HandlerName | None = None
@@ -252,7 +254,8 @@ class StageSettings(Model):
     ] = IsolateSettings()
     """How the bad rows of a batch are looked for."""
     writes: Writes | None = None
-    """foreach_batch: what the function does when it sees a row again."""
+    """foreach_batch: what the function does when it sees a row again; `isolate` needs `upsert` or
+    `atomic`."""
     whole_batch: WholeBatch | None = None
     """foreach_batch: allow a failing batch to be lost (`skip`) or dead-lettered as a whole."""
 

@@ -36,6 +36,13 @@ DEFAULT_HANDLERS: Final = {
 }
 """Who decides about poison, by category, when nothing is said."""
 
+MAX_CALLS: Final = {
+    Category.DESERIALIZATION: 5_000,
+    Category.PROCESSING: 5_000,
+    Category.PRODUCTION: 1_000,
+}
+"""Calls that may look for the bad rows of one batch; in production each is a write."""
+
 _WHOLE_BATCH: Final = {"skip": "log_and_continue", "dead_letter": "dead_letter"}
 
 _BY_CAUSE: Final = {"on_transient": "restart", "on_programming": "fail", "on_fatal": "fail"}
@@ -54,9 +61,9 @@ def policy(settings: Settings, stage_name: str, category: Category, members: Mem
     stage = settings.stages.get(stage_name, StageSettings())
     merged = _merge(settings.defaults, stage)
     layers = _Layers(stage_name, settings.defaults, stage)
-    # Whoever allows a whole batch to leave has said what is to happen with it.
+    # Whoever allows a whole batch to leave, or has bad rows looked for, wants to go on.
     asked = _WHOLE_BATCH[merged.whole_batch] if merged.whole_batch else None
-    handler = asked or DEFAULT_HANDLERS[category]
+    handler = asked or ("dead_letter" if merged.isolate.rows else DEFAULT_HANDLERS[category])
     handlers = {
         name: resolver.handler(getattr(merged, name), default, layers.path(name))
         for name, default in {"handler": handler, **_BY_CAUSE}.items()
@@ -76,7 +83,7 @@ def policy(settings: Settings, stage_name: str, category: Category, members: Mem
         on_null=merged.on_null,
         redact=settings.redact,
         isolate=merged.isolate.rows,
-        max_calls=merged.isolate.max_calls,
+        max_calls=merged.isolate.max_calls or MAX_CALLS[category],
         writes=merged.writes,
         whole_batch=merged.whole_batch,
     )
@@ -103,24 +110,25 @@ def sinks(settings: Settings, members: Members) -> dict[str, Sink]:
 
 
 def check_foreach_batch(stage_name: str, policy: Policy) -> None:
-    """Refuse settings under which a whole batch would be skipped or dead-lettered unasked.
+    """Refuse settings under which rows would be lost or written twice unasked.
 
     Raises:
         ConfigError: says which setting would ask for it.
     """
-    if policy.isolate:
+    if policy.isolate and policy.writes not in {"upsert", "atomic"}:
+        said = "" if policy.writes is None else f", and 'writes: {policy.writes}' says it does not"
         raise ConfigError(
-            f"Stage {stage_name!r}: 'isolate: true' is not in this version: the bad rows of a "
-            "batch cannot be found yet. Leave it out; the batch fails, and comes again."
-        )
-    if policy.writes is not None:
-        raise ConfigError(
-            f"Stage {stage_name!r}: 'writes' is about 'isolate', which is not in this version. "
-            "Leave it out."
+            f"Stage {stage_name!r}: 'isolate: true' calls the function again with parts of a batch "
+            f"that it failed on, so the function must bear to see a row again{said}. A plain "
+            "append that failed half-way has already written some rows, and would write them "
+            "twice. Say 'writes: upsert' (by a key) or 'writes: atomic' (all rows of a call or "
+            "none), if that is what it does."
         )
     if policy.whole_batch is not None:
         return
-    for handler in policy.handlers():
+    # With `isolate` poison is a row's own, and no batch leaves for it.
+    whole = (policy.on_transient, policy.on_programming, policy.on_fatal)
+    for handler in whole if policy.isolate else policy.handlers():
         if isinstance(handler, DeadLetterHandler):
             word, way = "dead_letter", "dead_letter"
         elif isinstance(handler, LogAndContinueHandler):

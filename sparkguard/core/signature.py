@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from sparkguard.core.callables import is_coroutine, is_generator, unwrapped
 from sparkguard.core.record import Record
+from sparkguard.core.sub_batch import SubBatch
 from sparkguard.errors import StageError
 
 ITERABLES: Final = frozenset(
@@ -44,12 +45,14 @@ class Signature:
         input: annotation of the first parameter; Any where there is none.
         output: what one value of the output is: an annotation, a DDL string, or a StructType.
         wants_record: the second parameter takes the `Record`.
+        wants_sub_batch: of a foreach_batch, whose third parameter takes the `SubBatch`.
         input_optional, output_optional: the annotation says that None is a value.
     """
 
     input: Any = Any
     output: Any = Any
     wants_record: bool = False
+    wants_sub_batch: bool = False
     input_optional: bool = False
     output_optional: bool = False
 
@@ -75,7 +78,7 @@ def signature_of(
     first, second = _parameters(function, kind)
     hints = _Hints(plain, namespace or {})
     takes = hints.get(first) if first else Any
-    wants_record = second is not None and hints.is_record(second)
+    wants_record = second is not None and hints.is_one(second, Record)
     if second is not None and not wants_record and second.default is inspect.Parameter.empty:
         msg = (
             f"its second parameter {second.name!r} must be annotated sparkguard.Record "
@@ -93,6 +96,38 @@ def signature_of(
         input_optional=first is not None and is_optional(takes) and hints.has(first),
         output_optional=is_optional(output) or (kind != "flat_map" and is_optional(gives)),
     )
+
+
+def batch_signature(
+    function: Callable[..., Any], namespace: Mapping[str, Any] | None = None
+) -> Signature:
+    """The signature of a batch function.
+
+    Raises:
+        StageError: it must be given a third argument, and does not say which.
+    """
+    third = third_parameter(function)
+    wants = third is not None and _Hints(unwrapped(function), namespace or {}).is_one(
+        third, SubBatch
+    )
+    if third is not None and not wants and third.default is inspect.Parameter.empty:
+        msg = (
+            f"its third parameter {third.name!r} must be annotated sparkguard.SubBatch "
+            "(it gets batch and batch_id, and which rows they are if it asks for it)."
+        )
+        raise StageError(msg)
+    return Signature(output=None, wants_sub_batch=wants)
+
+
+def third_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
+    """The parameter that a third positional argument would go to, by itself."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a function of C that describes nothing
+        return None
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [parameter for parameter in parameters if parameter.kind in kinds]
+    return named[2] if len(named) == 3 else None  # noqa: PLR2004
 
 
 def is_optional(annotation: Any) -> bool:
@@ -163,12 +198,13 @@ class _Hints:
     def get(self, parameter: inspect.Parameter) -> Any:
         return self._resolve(parameter.name)
 
-    def is_record(self, parameter: inspect.Parameter) -> bool:
+    def is_one(self, parameter: inspect.Parameter, wanted: type) -> bool:
+        """Whether it is annotated with this class."""
         raw = self._raw.get(parameter.name)
         # A name that only a type checker imports cannot be resolved, and is clear all the same.
-        if isinstance(raw, str) and raw.strip("\"' ").rpartition(".")[2] == "Record":
+        if isinstance(raw, str) and raw.strip("\"' ").rpartition(".")[2] == wanted.__name__:
             return True
-        return raw is not None and self._resolve(parameter.name) is Record
+        return raw is not None and self._resolve(parameter.name) is wanted
 
     def returned(self, *, required: bool) -> Any:
         if "return" not in self._raw:

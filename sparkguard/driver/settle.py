@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
 from sparkguard.core.budget import Window
 from sparkguard.core.failure import Failure
-from sparkguard.core.ledger import FACTS, Account, Counts
+from sparkguard.core.ledger import FACTS, Account, Counts, Top
 from sparkguard.core.policy import Budget
 from sparkguard.core.watch import BatchFinished
 from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.breaches import Breaches
+from sparkguard.driver.journal import Progress
 from sparkguard.errors import StageFailedError
 from sparkguard.events import BATCH_FINISHED, BUDGET_EXCEEDED, log
 from sparkguard.hookspecs import Members
@@ -39,6 +40,7 @@ class Settler:
 
     Attributes:
         breaches: budgets found exceeded after the commit.
+        on_commit: by batch stage, who is told of the query and batch that Spark has committed.
     """
 
     def __init__(self, app: str, accounts: Accounts, members: Members, breaches: Breaches) -> None:
@@ -49,6 +51,7 @@ class Settler:
         self._budgets: dict[tuple[str, str], Budget] = {}
         self._windows: dict[_Key, _Judged] = {}
         self._driven: set[str] = set()
+        self.on_commit: dict[str, Callable[[str, int], None]] = {}
         self._lock = threading.Lock()
 
     def watch(self, flow: str, budgets: Mapping[str, Budget | None]) -> None:
@@ -78,6 +81,9 @@ class Settler:
         """
         if query_id is not None and not committed:
             self._driven.add(query_id)
+        if query_id is not None and batch_id is not None and committed:
+            for told in tuple(self.on_commit.values()):
+                told(query_id, batch_id)
         # After the commit the next batch may run already, and what has no batch is its own.
         strays = not committed or query_id not in self._driven
         accounts = self._accounts.take(query_id, batch_id, strays=strays)
@@ -104,15 +110,35 @@ class Settler:
         """Take back what an earlier run of this batch had to say: now nothing failed in it."""
         self._accounts.drop(stage, query_id, batch_id)
 
+    def isolated(self, failure: Failure, rows: int, progress: Progress) -> None:
+        """Account for a batch whose bad rows were found: the others are written."""
+        facts = {
+            "entered": rows,
+            "dead_lettered": progress.dead_lettered,
+            "skipped": progress.skipped,
+            "failed_attempts": progress.failed,
+            "retries": progress.retries,
+        }
+        self._store_own(failure, facts, progress.written, tuple(progress.top))
+
     def _own(self, failure: Failure, facts: Counts) -> None:
-        stage, attempts = failure.stage, failure.attempts
+        attempts = failure.attempts
         tries = {"failed_attempts": attempts, "retries": attempts - (1 if facts else 0)}
+        self._store_own(failure, {**facts, **tries}, 0)
+
+    def _store_own(
+        self, failure: Failure, facts: Counts, out: int, top: tuple[Top, ...] = ()
+    ) -> None:
+        stage = failure.stage
         account = Account(
             flow=stage,
             query_id=failure.query_id,
             batch_id=failure.batch_id,
             records_in=facts.get("entered", 0),
-            stages={stage: {**dict.fromkeys(FACTS, 0), **facts, **tries}},
+            records_out=out,
+            rows_out=out,
+            stages={stage: {**dict.fromkeys(FACTS, 0), **facts}},
+            top=tuple(sorted(top, key=lambda one: -one.count)),
             own=True,
         )
         self._accounts.store([account])

@@ -15,7 +15,7 @@ _PROBE = "writable"
 
 
 class State:
-    """The app's directory: ledger, restart limits and the stop marker."""
+    """The app's directory: ledger, restart limits, isolation journals and the stop marker."""
 
     def __init__(self, path: str) -> None:
         self._files = Directory(path)
@@ -93,6 +93,10 @@ class State:
         """Replace the JSON document of that name, all of it or nothing."""
         text = json.dumps(document, separators=(",", ":")).encode()
         self._files.write(f"{name}.json", text)
+
+    def delete(self, name: str) -> None:
+        """Remove the JSON document of that name, if there is one."""
+        self._files.delete(f"{name}.json")
 
     def names(self, folder: str) -> list[str]:
         """Names of the documents in a folder, without their suffix, sorted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sparkguard.core.failure import Failure
 from sparkguard.core.letter import Letter, letter_id
@@ -14,14 +14,20 @@ from sparkguard.sinks.base import Sink, SinkTask, Writer
 
 
 class Delivery:
-    """The letters of one task; a sink is opened at the first letter it gets."""
+    """The letters of one task; a sink is opened at the first letter it gets.
 
-    def __init__(self, app: str, sinks: Mapping[str, Sink], task: Task) -> None:
+    Args:
+        seen: ids that earlier letters had, so that an equal one gets the next number.
+    """
+
+    def __init__(
+        self, app: str, sinks: Mapping[str, Sink], task: Task, seen: Iterable[str] = ()
+    ) -> None:
         self._app = app
         self._sinks = sinks
         self._task = task
         self._writers: dict[str, Writer] = {}
-        self._seen: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter(seen)
 
     def letter(self, failure: Failure) -> Letter:
         """The letter for a failure, with the id that makes it once."""

@@ -1,8 +1,8 @@
-"""Rows that failed behind a flow, as letters: a whole batch on its way to a sink."""
+"""Rows that failed behind a flow, as letters: some of a batch, or all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparkguard.core.failure import Failure
+from sparkguard.core.letter import letter_id
 from sparkguard.core.record import Record
 from sparkguard.executor.delivery import Delivery
 from sparkguard.executor.source import python
@@ -18,21 +19,33 @@ from sparkguard.sinks.base import Sink
 
 
 def write(
-    failure: Failure, sink: str, sinks: Mapping[str, Sink], batches: Iterable[pa.RecordBatch]
+    failure: Failure,
+    sink: str,
+    sinks: Mapping[str, Sink],
+    batches: Iterable[pa.RecordBatch],
+    *,
+    seen: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Store each row (JSON in the first column, its origin in the second) as a letter.
 
-    Yields how many letters were stored, once the sink has acknowledged them.
+    Yields how many letters were stored, once the sink has acknowledged them, and the last one's
+    identity: its id before equal ones were numbered.
+
+    Args:
+        seen: identities of letters that count as equal ones before these.
     """
-    delivery, stored = Delivery(failure.app, sinks, Task.current()), 0
+    delivery, stored, last = Delivery(failure.app, sinks, Task.current(), seen), 0, None
     try:
         for batch in batches:
             rows, origins = batch.columns
             for row, origin in zip(rows.to_pylist(), map(python, origins), strict=True):
-                delivery.write(sink, replace(failure, record=_record(row, origin)))
+                last = replace(failure, record=_record(row, origin))
+                delivery.write(sink, last)
                 stored += 1
         delivery.flush()
-        yield pa.RecordBatch.from_arrays([pa.array([stored], pa.int64())], ["stored"])
+        identity = None if last is None else letter_id(last)
+        columns = [pa.array([stored], pa.int64()), pa.array([identity], pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, ["stored", "identity"])
     finally:
         delivery.close()
 

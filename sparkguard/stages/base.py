@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 from sparkguard import pickling
 from sparkguard.core.callables import unwrapped
 from sparkguard.core.failure import Category
-from sparkguard.core.signature import Signature, is_optional, signature_of
+from sparkguard.core.signature import Signature, batch_signature, is_optional, signature_of
 from sparkguard.errors import StageError
 from sparkguard.formats.base import Format
 
@@ -99,7 +99,7 @@ class Stage(Generic[P, R]):
         if self.function is None:
             return self._format_signature()
         if self.kind == "foreach_batch":
-            return Signature(output=None)
+            return batch_signature(self.function, self.__dict__["_namespace"])
         namespace = self.__dict__["_namespace"]
         return signature_of(
             self.function, kind=self.kind, returns=self.returns, namespace=namespace

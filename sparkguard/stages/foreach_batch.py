@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from sparkguard.core.callables import is_coroutine, is_generator
+from sparkguard.core.signature import third_parameter
 from sparkguard.errors import StageError
 from sparkguard.stages.base import P, R, Stage, record_stage
 
@@ -17,6 +18,9 @@ def foreach_batch(function: Callable[P, R], /, *, name: str | None = None) -> St
 def foreach_batch(*, name: str | None = None) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 def foreach_batch(function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
     """A stage over ``(batch, batch_id)``; bare or with arguments.
+
+    A third parameter that is annotated `SubBatch` is told which rows of the batch it is given,
+    and under which name to write them: all of them, unless bad ones are looked for.
 
     Args:
         name: the key of its settings; the function's name.
@@ -47,8 +51,14 @@ def _refuse_wrong_parameters(name: str, function: Callable[..., Any]) -> None:
         signature = inspect.signature(function)
     except ValueError:  # a function of C that describes nothing
         return
+    third = third_parameter(function)
+    # What an annotation in text means is asked when the stage is used.
+    asks = third is not None and third.annotation is not inspect.Parameter.empty
     try:
-        signature.bind(object(), 0)
+        signature.bind(object(), 0, *([object()] if asks else []))
     except TypeError as error:
-        msg = f"it must take two arguments, (batch, batch_id): {error}."
+        msg = (
+            "it must take two arguments, (batch, batch_id), and may take a third one that is "
+            f"annotated sparkguard.SubBatch: {error}."
+        )
         raise StageError(msg, stage=name) from None

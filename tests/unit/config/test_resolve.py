@@ -42,6 +42,7 @@ def test_defaults(category: Category, handler: object) -> None:
     found = policy(Settings(), "s", category, MEMBERS)
     assert found == Policy(
         handler=handler,  # type: ignore[arg-type]
+        max_calls=1_000 if category is Category.PRODUCTION else 5_000,
         on_transient=RestartHandler(),
         on_programming=FailHandler(),
         on_fatal=FailHandler(),
@@ -331,11 +332,27 @@ def test_max_calls() -> None:
     )
 
 
-def test_isolate_is_refused() -> None:
-    """What is not there yet is refused, rather than taken for a whole batch."""
-    found = resolved("stages: {s: {isolate: true}}", category=Category.PRODUCTION)
-    with pytest.raises(ConfigError, match="isolate: true"):
+@pytest.mark.parametrize("writes", ["", ", writes: append"])
+def test_isolate_and_append(writes: str) -> None:
+    """A function that a row may not be given to again cannot be called with parts of its batch."""
+    found = resolved(f"stages: {{s: {{isolate: true{writes}}}}}", category=Category.PRODUCTION)
+    with pytest.raises(ConfigError, match="has already written some rows"):
         check_foreach_batch("s", found)
+
+
+@pytest.mark.parametrize("writes", ["upsert", "atomic"])
+def test_isolate(writes: str) -> None:
+    """P6: bad rows are dead-lettered unless it is said otherwise; a whole batch is not."""
+    text = f"isolate: true, writes: {writes}"
+    found = resolved(f"stages: {{s: {{{text}}}}}", category=Category.PRODUCTION)
+    check_foreach_batch("s", found)
+    assert found.handler == DeadLetterHandler()
+    for handler in ("fail", "log_and_continue"):
+        said = f"stages: {{s: {{{text}, handler: {handler}}}}}"
+        check_foreach_batch("s", resolved(said, category=Category.PRODUCTION))
+    said = f"stages: {{s: {{{text}, on_transient: dead_letter}}}}"
+    with pytest.raises(ConfigError, match="must be asked for in so many words"):
+        check_foreach_batch("s", resolved(said, category=Category.PRODUCTION))
 
 
 def test_whole_batch_names_the_handler() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sparkguard.core.failure import Category
+from sparkguard.core.sub_batch import SubBatch
 from sparkguard.errors import StageError
 from sparkguard.stages.foreach_batch import foreach_batch
 
@@ -59,12 +60,39 @@ def test_refuses_what_never_runs(function: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [lambda: None, lambda batch: None, lambda a, b, c: None, lambda a, b, *, c: None]
+    "function",
+    [
+        lambda: None,
+        lambda batch: None,
+        lambda a, b, c: None,
+        lambda a, b, c, d: None,
+        lambda a, b, *, c: None,
+    ],
 )
 def test_takes_two_arguments(function: Any) -> None:
     """A function that cannot be called with batch and batch_id is refused at once."""
     with pytest.raises(StageError, match="two arguments"):
         foreach_batch(function, name="store")
+
+
+def test_asks_for_the_sub_batch() -> None:
+    """A third parameter that is annotated SubBatch is given one; another one must not need it."""
+
+    def asks(batch: Any, batch_id: int, rows: SubBatch) -> None: ...
+
+    def may_ask(batch: Any, batch_id: int, rows: "SubBatch | None" = None) -> None: ...
+
+    def by_name(batch: Any, batch_id: int, rows: "sg.SubBatch") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def other(batch: Any, batch_id: int, rows: int) -> None: ...
+
+    assert foreach_batch(asks).signature().wants_sub_batch
+    assert foreach_batch(by_name).signature().wants_sub_batch
+    assert foreach_batch(functools.partial(asks)).signature().wants_sub_batch
+    assert not foreach_batch(may_ask).signature().wants_sub_batch
+    assert not foreach_batch(lambda *args: None, name="any").signature().wants_sub_batch
+    with pytest.raises(StageError, match=r"annotated sparkguard\.SubBatch"):
+        foreach_batch(other).signature()
 
 
 def test_accepts_the_rest() -> None:
