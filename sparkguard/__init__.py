@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sparkguard.core.sub_batch import SubBatch
     from sparkguard.errors import (
         ConfigError,
+        ProduceError,
         RestartLimitError,
         SinkError,
         SparkguardError,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from sparkguard.stages.foreach_batch import foreach_batch
     from sparkguard.stages.map import map
     from sparkguard.stages.map_batches import map_batches
+    from sparkguard.stages.produce import produce
 
 _HOMES: Final = {
     name: home
@@ -67,8 +69,8 @@ _HOMES: Final = {
         "core.partial": "PartialFailure",
         "core.record": "Record",
         "core.sub_batch": "SubBatch",
-        "errors": "ConfigError RestartLimitError SinkError SparkguardError StageError "
-        "StageFailedError",
+        "errors": "ConfigError ProduceError RestartLimitError SinkError SparkguardError "
+        "StageError StageFailedError",
         "flow": "Flow",
         "formats.json": "Json",
         "formats.raw": "Raw",
@@ -83,6 +85,7 @@ _HOMES: Final = {
         "stages.foreach_batch": "foreach_batch",
         "stages.map": "map",
         "stages.map_batches": "map_batches",
+        "stages.produce": "produce",
     }.items()
     for name in names.split()
 }
@@ -103,6 +106,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "ORIGIN",
     "Outcome",
     "PartialFailure",
+    "ProduceError",
     "RECORD",
     "Raw",
     "Record",
@@ -123,6 +127,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "hookimpl",
     "map",
     "map_batches",
+    "produce",
 ]
 
 

@@ -8,6 +8,8 @@
     ├── PluginError               a plugin is wrong; names its distribution
     │   └── DuplicateNameError    two members claim one name; names both
     ├── SinkError                 a letter could not be stored
+    ├── ProduceError              Kafka does not take a record
+    │   └── TooLargeError         because it is too large
     ├── SourceError               what a query reads cannot be reached
     ├── StageFailedError          an outcome said fail or restart; carries the failure's facts
     ├── UnsupportedError          the engine at hand cannot do it (Spark Connect)
@@ -123,6 +125,28 @@ class SinkError(SparkguardError):
         self.sink = sink
         self.retriable = retriable
         super().__init__(f"Sink {sink!r}: {problem}")
+
+
+class ProduceError(SparkguardError):
+    """Kafka does not take a record, or cannot be reached.
+
+    Attributes:
+        topic: where it was to go.
+        code: librdkafka's name of the error, such as ``_UNKNOWN_PARTITION``.
+        retriable: an outage, so a restart makes sense; else the record is at fault.
+    """
+
+    def __init__(
+        self, sentence: str, *, topic: str = "", code: str = "", retriable: bool = False
+    ) -> None:
+        self.topic = topic
+        self.code = code
+        self.retriable = retriable
+        super().__init__(sentence)
+
+
+class TooLargeError(ProduceError):
+    """A record is too large for its topic."""
 
 
 class SourceError(SparkguardError):

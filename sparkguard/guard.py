@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from sparkguard.driver.clock import SystemClock
 from sparkguard.driver.journal import Journals
 from sparkguard.driver.listener import find_lost, listen, session_key, session_of
 from sparkguard.driver.mailbox import Mailbox
+from sparkguard.driver.production import Bound as BoundProduction
+from sparkguard.driver.production import Production
 from sparkguard.driver.reach import answers
 from sparkguard.driver.restarts import Limit, Restarts
 from sparkguard.driver.run import Desk, Run, names
@@ -36,6 +39,7 @@ from sparkguard.frame import Carry, source_servers, source_topics
 from sparkguard.hookspecs import Members
 from sparkguard.stages.base import Stage
 from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
+from sparkguard.stages.produce import check_producer
 from sparkguard.steps import output_shape
 
 if TYPE_CHECKING:
@@ -172,6 +176,54 @@ class Guard:
         shelf = ParquetShelf(made.name, self._state.path)
         return BatchFunction(bound, self._settler, self._stop, journals=self._journals, shelf=shelf)
 
+    def produce(self, stage: Stage[Any, Any]) -> Production:
+        """Rows to Kafka: ``.stream(frame)`` for a query, ``.write(frame)`` for a batch frame.
+
+        Each row is sent at least once and has its own delivery report; a row that Kafka
+        refuses is one failure, and the others go on.
+
+        Raises:
+            StageError: it is no produce stage, another flow has its name, or it has no servers.
+            ConfigError: the settings of the stage are wrong.
+        """
+        outgoing = getattr(stage, "outgoing", None)
+        if outgoing is None:
+            kind = getattr(stage, "kind", type(stage).__name__)
+            raise StageError(f"guard.produce takes a stage made by sg.produce, not {kind}.")
+        name = stage.name
+        if self._flows.get(name, (name,)) != (name,):
+            raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
+        self._flows[name] = (name,)
+        policy = replace(self._policy(stage, None), whole_batch=None)
+        producer = resolve.producer(self.settings, name)
+        check_producer(name, producer)
+        self._settler.watch(name, {name: policy.budget})
+        bound = BoundProduction(
+            app=self.settings.app,
+            name=name,
+            outgoing=outgoing,
+            policy=policy,
+            producer={**stage.producer, **producer},
+            sinks=self.sinks,
+            stop_marker=self._state.stop_marker,
+            mailbox=self._mailbox,
+            check=self._check,
+        )
+
+        def batch_function(send: Callable[[DataFrame, int], None]) -> BatchFunction:
+            made = BatchStage(
+                app=self.settings.app,
+                name=name,
+                category=stage.category,
+                policy=policy,
+                function=send,
+                sinks=self.sinks,
+                takes_origin=True,
+            )
+            return BatchFunction(made, self._settler, self._stop)
+
+        return Production(bound, batch_function)
+
     def run(self, *builds: Callable[[], StreamingQuery], grace: float = 60.0) -> None:
         """Run queries until they end: restart them within their limit, stop them between batches.
 
@@ -218,7 +270,8 @@ class Guard:
     def _policy(self, stage: Stage[Any, Any], flow: str | None) -> Policy:
         own = f"{flow}.{stage.name}"
         name = own if own in self.settings.stages else stage.name
-        return resolve.policy(self.settings, name, stage.category, self.members)
+        isolates = stage.kind != "produce"
+        return resolve.policy(self.settings, name, stage.category, self.members, isolates=isolates)
 
     def _mailbox(self, session: SparkSession) -> Mailbox | None:
         """The way back for the workers' counts: one for each Spark application."""

@@ -253,6 +253,8 @@ class StageSettings(Model):
         IsolateSettings, BeforeValidator(_isolate), Field(json_schema_extra=_or_bool)
     ] = IsolateSettings()
     """How the bad rows of a batch are looked for."""
+    producer: dict[StrictStr, Any] = Field(default_factory=dict, repr=False)
+    """produce: settings of librdkafka, which go over those that the stage gives."""
     writes: Writes | None = None
     """foreach_batch: what the function does when it sees a row again; `isolate` needs `upsert` or
     `atomic`."""

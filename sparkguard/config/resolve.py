@@ -50,8 +50,18 @@ _BY_CAUSE: Final = {"on_transient": "restart", "on_programming": "fail", "on_fat
 _M = TypeVar("_M", bound=Model)
 
 
-def policy(settings: Settings, stage_name: str, category: Category, members: Members) -> Policy:
+def policy(
+    settings: Settings,
+    stage_name: str,
+    category: Category,
+    members: Members,
+    *,
+    isolates: bool = True,
+) -> Policy:
     """What the settings say for one stage, every name resolved.
+
+    Args:
+        isolates: bad rows of the stage can be looked for, if the settings say so.
 
     Raises:
         UnknownNameError: a handler, sink or exception that does not exist.
@@ -63,7 +73,8 @@ def policy(settings: Settings, stage_name: str, category: Category, members: Mem
     layers = _Layers(stage_name, settings.defaults, stage)
     # Whoever allows a whole batch to leave, or has bad rows looked for, wants to go on.
     asked = _WHOLE_BATCH[merged.whole_batch] if merged.whole_batch else None
-    handler = asked or ("dead_letter" if merged.isolate.rows else DEFAULT_HANDLERS[category])
+    isolate = merged.isolate.rows and isolates
+    handler = asked or ("dead_letter" if isolate else DEFAULT_HANDLERS[category])
     handlers = {
         name: resolver.handler(getattr(merged, name), default, layers.path(name))
         for name, default in {"handler": handler, **_BY_CAUSE}.items()
@@ -82,7 +93,7 @@ def policy(settings: Settings, stage_name: str, category: Category, members: Mem
         budget=_budget(merged),
         on_null=merged.on_null,
         redact=settings.redact,
-        isolate=merged.isolate.rows,
+        isolate=isolate,
         max_calls=merged.isolate.max_calls or MAX_CALLS[category],
         writes=merged.writes,
         whole_batch=merged.whole_batch,
@@ -107,6 +118,12 @@ def sinks(settings: Settings, members: Members) -> dict[str, Sink]:
         maker: Any = members.sinks["file"]
         found[DEFAULT_SINK] = maker(path=DEFAULT_SINK_PATH)
     return found
+
+
+def producer(settings: Settings, stage_name: str) -> dict[str, Any]:
+    """The settings of librdkafka for one produce stage; the stage's go over the defaults'."""
+    stage = settings.stages.get(stage_name, StageSettings())
+    return {**settings.defaults.producer, **stage.producer}
 
 
 def check_foreach_batch(stage_name: str, policy: Policy) -> None:

@@ -228,6 +228,10 @@ def _sink_error(error: Any) -> Cause | None:
     return Cause.PROGRAMMING if error.retriable is False else None
 
 
+def _produce_error(error: Any) -> Cause | None:
+    return Cause.TRANSIENT if error.retriable else Cause.POISON
+
+
 def _attribute_error(error: Any) -> Cause | None:
     return Cause.PROGRAMMING if isinstance(error.obj, ModuleType) else None
 
@@ -254,4 +258,5 @@ _BY_DETAIL: dict[str, _Rule] = {
     "AttributeError": _attribute_error,
     "SyntaxError": _syntax_error,
     "sparkguard.errors.SinkError": _sink_error,
+    "sparkguard.errors.ProduceError": _produce_error,
 }

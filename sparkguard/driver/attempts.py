@@ -33,7 +33,11 @@ from sparkguard.sinks.base import Sink
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStage:
-    """A foreach_batch stage bound to its settings."""
+    """A foreach_batch stage bound to its settings.
+
+    Attributes:
+        takes_origin: the function is handed the hidden columns too.
+    """
 
     app: str
     name: str
@@ -42,6 +46,7 @@ class BatchStage:
     function: Callable[..., Any]
     sinks: dict[str, Sink]
     wants_sub_batch: bool = False
+    takes_origin: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,8 +109,9 @@ class Attempts:
 
     def call(self, tries: Tries, frame: Any, rows: range | None) -> None:
         """Call the user's function over the batch, or over these rows of it."""
-        shown = frame.drop(ORIGIN_COLUMN) if ORIGIN_COLUMN in frame.columns else frame
         stage = self.stage
+        hidden = ORIGIN_COLUMN in frame.columns and not stage.takes_origin
+        shown = frame.drop(ORIGIN_COLUMN) if hidden else frame
         if not stage.wants_sub_batch:
             stage.function(shown, tries.batch_id)
             return

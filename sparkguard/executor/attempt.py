@@ -237,6 +237,7 @@ class Attempt:
             query_name=task.query_name,
             query_id=task.query_id,
             batch_id=task.batch_id,
+            payload="row" if step.kind == "produce" else "record",
             exception=error,
         )
 

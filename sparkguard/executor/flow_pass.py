@@ -13,10 +13,9 @@ from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.ledger import Entry
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Record
-from sparkguard.errors import SinkError, StageFailedError
+from sparkguard.errors import SinkError
 from sparkguard.executor import breach
 from sparkguard.executor.batch_run import BatchRun, Tools
-from sparkguard.executor.delivery import Delivery
 from sparkguard.executor.encode import Encoder
 from sparkguard.executor.lane import Lane
 from sparkguard.executor.plan import ORIGIN_COLUMN, Layout, Plan, Step
@@ -111,7 +110,7 @@ def run(
     try:
         for batch in batches:
             yield flow_pass.batch(batch)
-        _flush(plan, delivery)
+        flow_pass.work.flush()
         if count is not None:
             count(flow_pass.work.tally.entry())
     except GeneratorExit:
@@ -121,22 +120,9 @@ def run(
             sys.stderr.write(f"An evaluation that ended early lost letters: {error}\n")
         raise
     except StoppedError as stopped:
-        raise _stopped(plan, stopped) from None
+        raise flow_pass.work.stopped(stopped) from None
     finally:
         delivery.close()
-
-
-def _flush(plan: Plan, delivery: Delivery) -> None:
-    try:
-        delivery.flush()
-    except SinkError as error:
-        raise not_stored(plan.app, plan.flow, error) from error
-
-
-def _stopped(plan: Plan, stopped: StoppedError) -> StageFailedError:
-    sentence = f"Flow {plan.flow!r} stopped while it waited to retry: {stopped}"
-    facts = {"sentence": sentence, "action": "stop", "flow": plan.flow, "app": plan.app}
-    return StageFailedError(sentence, facts)
 
 
 def _moved(batch: pa.RecordBatch, layout: Layout, parts: Sequence[Lane]) -> list[pa.Array]:

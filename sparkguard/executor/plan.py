@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparkguard.core.failure import Category
+from sparkguard.core.outgoing import Outgoing
 from sparkguard.core.policy import Policy
 from sparkguard.core.shape import Shape
 from sparkguard.formats.base import Format
@@ -93,6 +94,8 @@ class Plan:
         stop_marker: path of the file that asks running tasks to stop waiting.
         breaches: folder in which a task looks whether its query is over a budget.
         zone: the session's time zone, in which naive datetimes are read.
+        outgoing: of a produce stage, how rows become messages.
+        producer: of a produce stage, the settings of librdkafka, secrets included.
     """
 
     app: str
@@ -105,6 +108,8 @@ class Plan:
     stop_marker: str | None = None
     breaches: str | None = None
     zone: str = "UTC"
+    outgoing: Outgoing | None = None
+    producer: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def vectorised(self) -> bool:

@@ -39,7 +39,7 @@ def write(
         for batch in batches:
             rows, origins = batch.columns
             for row, origin in zip(rows.to_pylist(), map(python, origins), strict=True):
-                last = replace(failure, record=_record(row, origin))
+                last = replace(failure, record=row_record(row, origin))
                 delivery.write(sink, last)
                 stored += 1
         delivery.flush()
@@ -50,7 +50,8 @@ def write(
         delivery.close()
 
 
-def _record(row: str, origin: dict[str, Any] | None) -> Record:
+def row_record(row: str, origin: dict[str, Any] | None) -> Record:
+    """The record of a row that failed: its columns as JSON, and where it came from."""
     known = origin or {}
     at = known.get("timestamp")
     headers = known.get("headers") or ()

@@ -4,6 +4,9 @@ A format is a frozen description; `decoder` is called once in a worker's task
 and gives the function that is called for each value. That function raises for
 a value it cannot read; what it returns is what the next stage gets.
 
+A format that can also write has ``encoder() -> Callable[[Any], bytes]``, made and used in the same
+way. It raises for a value that it cannot write, and never writes another one in its place.
+
 A format may have two more methods. ``check() -> None`` runs on the driver when a flow
 is built, and raises `StageError` for a type that it could never read. ``explain(value,
 error) -> BaseException`` runs for a value that failed, and gives an exception that says

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -80,6 +81,14 @@ class Json(Generic[T]):
             decode = msgspec.json.Decoder(self.type, dec_hook=_validated).decode
         return partial(_read_strictly, decode) if self.strict else decode
 
+    def encoder(self) -> Callable[[Any], bytes]:
+        """The function that writes one value, of whatever type; NaN and infinity are failures.
+
+        Decimals are numbers, times ISO 8601, bytes base64, as in Spark's ``to_json``; unlike
+        there, nulls are written.
+        """
+        return _write
+
     def check(self) -> None:
         """Refuse a type that no document could be read as.
 
@@ -144,6 +153,23 @@ def _read_strictly(decode: Callable[[bytes], T], value: bytes) -> T:
     return decode(value)
 
 
+def _write(value: Any) -> bytes:
+    made = _encode(value)
+    # msgspec writes null for what JSON has no number for, and does not say so.
+    if b"null" in made and not _finite(value):
+        msg = "JSON has no NaN and no infinity."
+        raise ValueError(msg)
+    return made
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    return all(map(_finite, value)) if isinstance(value, list | tuple) else True
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> None:
     if len(dict(pairs)) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -151,6 +177,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
         msg = f"Object contains the key {twice[:80]!r} more than once"
         raise msgspec.ValidationError(msg)
 
+
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 # Made once: json.loads makes a decoder for each call that has a hook.
 _scan: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_int=str, parse_float=str).decode

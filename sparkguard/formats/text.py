@@ -6,7 +6,9 @@ import builtins
 import codecs
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
+from typing import Any
 
 from sparkguard.errors import StageError
 
@@ -43,3 +45,16 @@ class Text:
     def decoder(self) -> Callable[[bytes], str]:
         """``bytes.decode`` with the encoding."""
         return methodcaller("decode", self.encoding)
+
+    def encoder(self) -> Callable[[Any], bytes]:
+        """Text in the encoding, whole numbers in decimal digits; anything else is a failure."""
+        return partial(_written, encoding=self.encoding)
+
+
+def _written(value: Any, encoding: str) -> bytes:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, str):
+        return value.encode(encoding)
+    msg = f"Text writes text and whole numbers, and the value is {type(value).__name__}."
+    raise TypeError(msg)

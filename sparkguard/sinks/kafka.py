@@ -14,27 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparkguard.core.letter import Letter
-from sparkguard.core.secret import masked, scrub
+from sparkguard.core.secret import masked
 from sparkguard.errors import InvalidSettingError, SinkError
-from sparkguard.sinks._kafka_writer import KafkaWriter, listening
+from sparkguard.sinks._kafka_producer import CHECK_SECONDS, DEFAULTS, admin_for, topics_at
+from sparkguard.sinks._kafka_writer import KafkaWriter
 from sparkguard.sinks.base import SinkTask, Writer
-
-CHECK_SECONDS: Final = 5.0
-"""A broker that does not answer for so long when a query is built counts as unreachable."""
-
-DEFAULTS: Final[Mapping[str, Any]] = {
-    "client.id": "sparkguard",
-    "delivery.timeout.ms": 120_000,
-    # Java's clients partition so; the default of librdkafka sends a key elsewhere.
-    "partitioner": "murmur2_random",
-    "enable.idempotence": True,
-    "linger.ms": 5,
-    # The broker decides what is too large; its default for a whole request is 104,857,600.
-    "message.max.bytes": 100_000_000,
-    "queue.buffering.max.messages": 10_000,
-    "queue.buffering.max.kbytes": 131_072,
-}
-"""What `config` may change. ``acks=all`` it may not."""
 
 _OURS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "is the setting 'bootstrap_servers' of the sink",
@@ -149,30 +133,16 @@ class KafkaSink:
         return f"The record {letter.record.coordinates} was read from this sink's own topic."
 
     def _admin(self, name: str) -> tuple[Any, list[str]]:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-
-        troubles: list[str] = []
         try:
-            return AdminClient(listening(self.client, troubles)), troubles
-        except KafkaException as error:
-            problem = scrub(f"{error.args[0].str()}.", self.config)
-            raise InvalidSettingError(problem, key_path=f"sinks.{name}.config") from None
+            return admin_for(self.client)
+        except ValueError as error:
+            raise InvalidSettingError(str(error), key_path=f"sinks.{name}.config") from None
 
     def _topics(self, name: str, admin: Any, troubles: list[str]) -> Mapping[str, Any]:
-        from confluent_kafka import KafkaException
-
         try:
-            # Asking for one topic by name would make it where the broker is set so.
-            found: Mapping[str, Any] = admin.list_topics(timeout=CHECK_SECONDS).topics
-        except KafkaException as error:
-            admin.poll(0)
-            reasons = "; ".join(troubles[-2:]) or error.args[0].str()
-            problem = scrub(
-                f"no broker answers at {self.bootstrap_servers}: {reasons}.", self.config
-            )
-            raise SinkError(problem, sink=name) from None
-        return found
+            return topics_at(self.client, admin, troubles)
+        except ConnectionError as error:
+            raise SinkError(str(error), sink=name) from None
 
     def _create(self, name: str, admin: Any) -> None:
         from confluent_kafka import KafkaError, KafkaException

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 
 from sparkguard import pickling
 from sparkguard.core.callables import unwrapped
 from sparkguard.core.failure import Category
+from sparkguard.core.outgoing import Outgoing
 from sparkguard.core.signature import Signature, batch_signature, is_optional, signature_of
 from sparkguard.errors import StageError
 from sparkguard.formats.base import Format
@@ -48,6 +49,8 @@ class Stage(Generic[P, R]):
         returns: what the function gives, instead of its annotation: a DDL string, a
             StructType or a type; of a flat_map, what one element is.
         partial: each element of a flat_map stands for itself.
+        outgoing: of a produce stage, how a row becomes a message.
+        producer: of a produce stage, settings of librdkafka.
     """
 
     name: str
@@ -56,6 +59,8 @@ class Stage(Generic[P, R]):
     format: Format | None = None
     returns: Any = None
     partial: bool = False
+    outgoing: Outgoing | None = None
+    producer: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         if self.kind not in CATEGORIES:

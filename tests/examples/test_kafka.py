@@ -4,7 +4,7 @@ import json
 from typing import Any
 from uuid import uuid4
 
-from tests.examples.conftest import RunExample
+from tests.examples.conftest import Ids, RunExample
 from tests.support.jars import connector_jars
 from tests.support.kafka import Broker
 
@@ -40,3 +40,23 @@ def test_kafka(run_example: RunExample, broker: Broker) -> None:
         assert letter.header("sparkguard.topic") == orders.encode()
         assert letter.header("sparkguard.partition") == str(source.partition).encode()
         assert letter.header("sparkguard.offset") == str(source.offset).encode()
+
+
+def test_produce(run_example: RunExample, broker: Broker, ids: Ids) -> None:
+    """P6: the order that is too large is the letter, and every other one is in the topic."""
+    orders = f"out-{uuid4().hex[:8]}"
+    env: dict[str, Any] = {"KAFKA": broker.servers, "ORDERS": orders}
+    printed = run_example("e07_produce/pipeline.py", **env)
+
+    assert "1,000 in = 999 out + 1 dead-lettered" in printed
+    messages = broker.read_all(orders)
+    values = {message.key: json.loads(message.value or b"") for message in messages}
+    assert len(messages) == 999
+    assert values == {
+        b"%d" % n: {"id": n, "country": ("DE", "FR")[n % 2], "note": f"Hello, order {n}"}
+        for n in range(1000)
+        if n != 500
+    }
+    assert all(message.header("order-id") == message.key for message in messages)
+    (letter,) = ids("dead-letters/**/*.parquet", "value")
+    assert json.loads(letter) == {"id": 500, "country": "DE", "note": "Hello, " + "x" * 2_000_000}

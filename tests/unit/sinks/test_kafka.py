@@ -207,7 +207,7 @@ def test_one_producer_a_process(servers: str) -> None:
 
 
 def _producer(writer: Any) -> object:
-    return writer._clients[False].producer
+    return writer._courier._clients[False].producer
 
 
 def test_tasks_in_threads(servers: str) -> None:
@@ -219,7 +219,7 @@ def test_tasks_in_threads(servers: str) -> None:
         writer = sink.open(TASK)
         _write_all(writer, letters)
         writer.flush()
-        assert not any(writer._pending.values())  # type: ignore[attr-defined]
+        assert not writer._courier.waits  # type: ignore[attr-defined]
         writer.close()
         return _stored(servers, "threads")
 
