@@ -8,6 +8,8 @@ next start finds by the checkpoint.
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkguard.driver.accounts import Accounts, Ledger
@@ -23,16 +25,31 @@ if TYPE_CHECKING:
 _DRAIN_MILLISECONDS = 30_000
 
 
+_HEARING: dict[str, list[Settler]] = {}
+_HEARING_LOCK = threading.Lock()
+
+
 def listen(session: SparkSession, settler: Settler) -> None:
-    """Settle every batch that Spark reports from now on."""
+    """Settle every batch that Spark reports from now on.
+
+    A session has one listener for all of its guards: Spark calls them one after the other, and
+    each call from the JVM costs more than what a guard does with a report that is not its own.
+    """
     from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    key = session_key(session) or ""
+    with _HEARING_LOCK:
+        settlers = _HEARING.setdefault(key, [])
+        settlers.append(settler)
+        if len(settlers) > 1:
+            return
 
     class Listener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802
             """Nothing to do."""
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            settle(settler, event.progress)
+            settle_all(tuple(settlers), event.progress)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing to do."""
@@ -58,6 +75,22 @@ def session_key(session: SparkSession) -> str | None:
     """What tells one session from another; None where the engine does not tell."""
     known: Any = getattr(session, "_jsparkSession", None)
     return None if known is None else str(known.sessionUUID())
+
+
+def settle_all(settlers: Sequence[Settler], progress: Any) -> None:
+    """Settle a batch with every guard; one that cannot keeps no other from it.
+
+    Raises:
+        Exception: what the last of them raised; Spark logs it.
+    """
+    failed: Exception | None = None
+    for settler in settlers:
+        try:
+            settle(settler, progress)
+        except Exception as error:
+            failed = error
+    if failed is not None:
+        raise failed
 
 
 def settle(settler: Settler, progress: Any) -> None:

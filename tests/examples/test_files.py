@@ -1,5 +1,9 @@
 """The examples over files: what they leave behind is counted by ids."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 from tests.examples.conftest import Ids, RunExample
 
 LETTER_ID = r"""regexp_extract(decode(value), '"id": (\d+)', 1)::bigint"""
@@ -55,6 +59,17 @@ def test_map_batches(run_example: RunExample, ids: Ids) -> None:
     assert "5,000 in = 4,997 out + 3 dead-lettered" in printed
     assert ids("dead-letters/**/*.parquet", LETTER_ID) == [17, 2500, 2501]
     assert ids("out/*/*.parquet") == [n for n in range(5000) if n not in {17, 2500, 2501}]
+
+
+def test_isolation(run_example: RunExample, ids: Ids, tmp_path: Path) -> None:
+    """P6: a database refuses two rows of a batch; they are letters, and all others are in it."""
+    printed = run_example("e08_isolation/pipeline.py")
+    assert "400 in = 398 written + 2 dead-lettered" in printed
+    row_id = LETTER_ID.replace('"id": ', '"id":')
+    assert ids("dead-letters/**/*.parquet", row_id) == [17, 300]
+    with closing(sqlite3.connect(tmp_path / "payments.db")) as database:
+        found = database.execute("select id from payment order by id").fetchall()
+    assert [row[0] for row in found] == [n for n in range(400) if n not in {17, 300}]
 
 
 def test_demo(run_example: RunExample, ids: Ids, tmp_path: object) -> None:

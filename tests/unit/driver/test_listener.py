@@ -8,7 +8,7 @@ from sparkguard.core.ledger import Account
 from sparkguard.core.policy import Budget
 from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.breaches import Breaches
-from sparkguard.driver.listener import checkpoint_path, drain, find_lost, settle
+from sparkguard.driver.listener import checkpoint_path, drain, find_lost, settle, settle_all
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.errors import StageFailedError
@@ -138,6 +138,19 @@ def test_a_report_settles(office: Office) -> None:
     settle(office.settler, progress(office.query))
     assert office.ledger.total("orders").records_in == 10
     assert office.settler.breaches.take(office.query.runId) is None
+
+
+def test_one_guard_that_cannot_keeps_no_other(office: Office, tmp_path: Path) -> None:
+    """P4: of several guards of a session each settles its own, whatever happens to another."""
+    broken = Office(tmp_path / "broken")
+    broken.box.append(entry(0, 9))
+    (tmp_path / "broken" / "state").write_text("a file where the state should be")
+    office.box.append(entry(0, 9))
+
+    with pytest.raises(OSError, match="state"):
+        settle_all([broken.settler, office.settler], progress(office.query))
+
+    assert office.ledger.total("orders").records_in == 10
 
 
 def test_a_breach_after_the_commit(office: Office) -> None:
