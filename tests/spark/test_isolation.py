@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,98 +16,10 @@ from tests.spark.made import (
     committed,
     decode,
     guard,
-    kafka_stream,
-    letters,
     price,
     stream,
 )
-
-ISOLATE: dict[str, Any] = {"isolate": True, "writes": "upsert"}
-BAD = {17, 4_321, 9_876}
-
-
-class Target:
-    """A database with a constraint, written by upsert, all rows of a call or none.
-
-    Attributes:
-        calls: the ranges that were written or tried, with how it ended.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "target.db"
-        self.calls: list[tuple[sg.SubBatch, str]] = []
-        self.before: Callable[[sg.SubBatch], None] = lambda _: None
-        self.after: Callable[[sg.SubBatch], None] = lambda _: None
-        with closing(self._open()) as database, database:
-            database.execute(
-                "create table if not exists totals (id integer primary key, "
-                "total real not null check (total < 1e6), writes integer default 1)"
-            )
-
-    def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path)
-
-    def store(self, batch: DataFrame, batch_id: int, rows: sg.SubBatch) -> None:
-        """The batch function."""
-        assert batch.columns == ["id", "total"]
-        self.before(rows)
-        found = [tuple(row) for row in batch.collect()]
-        try:
-            with closing(self._open()) as database, database:
-                database.executemany(
-                    "insert into totals (id, total) values (?, ?) "
-                    "on conflict (id) do update set writes = writes + 1",
-                    found,
-                )
-        except sqlite3.IntegrityError:
-            self.calls.append((rows, "refused"))
-            raise
-        self.calls.append((rows, "written"))
-        self.after(rows)
-
-    def ids(self) -> Counter[int]:
-        """How often each row was written."""
-        with closing(self._open()) as database:
-            return Counter(dict(database.execute("select id, writes from totals").fetchall()))
-
-    def written(self) -> list[range]:
-        """The ranges that were written."""
-        return [sub.rows for sub, how in self.calls if how == "written" and sub.rows is not None]
-
-
-def prices(count: int, bad: set[int]) -> list[str]:
-    """Orders, some of which the database refuses."""
-    return [json.dumps({"id": n, "amount": 1e9 if n in bad else 1.0}) for n in range(count)]
-
-
-def started(
-    spark: SparkSession, folder: Path, target: Target, *batches: list[str], **store: Any
-) -> tuple[sg.Guard, Callable[[], Any]]:
-    """A guard and its query over these batches."""
-    made = guard(folder, stages={"store": {**ISOLATE, **store}})
-    source = kafka_stream(spark, folder, *batches)
-    guarded = source.transform(made.flow(decode, price, name="orders", carry=sg.ORIGIN))
-    stage = sg.foreach_batch(target.store, name="store")
-    return made, build(guarded, folder, made.foreach_batch(stage))
-
-
-def own(folder: Path) -> list[sg.Letter]:
-    """The letters of the batch function."""
-    return [letter for letter in letters(folder) if letter.failure.stage == "store"]
-
-
-def left_over(folder: Path) -> list[Path]:
-    """Files that were set aside, and journals."""
-    aside = (folder / "checkpoint" / "_sparkguard").rglob("*.parquet")
-    return [*aside, *(folder / "state" / "isolation").glob("*")]
-
-
-def exact(made: sg.Guard, rows: int, bad: int) -> None:
-    """The account has each row of the batch once."""
-    account = made.ledger.total("store")
-    assert account.balanced
-    assert (account.records_in, account.records_out) == (rows, rows - bad)
-    assert account.total("dead_lettered") == bad
+from tests.spark.target import BAD, ISOLATE, Target, exact, left_over, own, prices, started
 
 
 def test_the_bad_rows_are_found(spark: SparkSession, tmp_path: Path) -> None:
@@ -142,50 +50,6 @@ def test_the_bad_rows_are_found(spark: SparkSession, tmp_path: Path) -> None:
     exact(made, 10_000, 3)
     orders_account = made.ledger.total("orders")
     assert (orders_account.records_in, orders_account.balanced) == (10_010, True)
-    assert left_over(tmp_path) == []
-
-
-class Crash(BaseException):
-    """It ends the query, and nothing is decided about the rows."""
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_in_the_middle(spark: SparkSession, tmp_path: Path, when: str) -> None:
-    """P1, P4, P6: a new process goes on by the journal, and writes no row with other rows."""
-    target = Target(tmp_path)
-    lines = prices(100, {5, 60})
-    steps = iter(range(1_000))
-
-    def crash(_: sg.SubBatch) -> None:
-        if next(steps) in {3, 6}:
-            raise Crash
-
-    setattr(target, when, crash)
-    made, query = started(spark, tmp_path, target, lines)
-    for _ in range(2):
-        with pytest.raises(sg.StageFailedError) as caught:
-            made.run(query)
-        assert caught.value.facts["cause"] == "fatal"
-        assert committed(tmp_path) == []
-        made, query = started(spark, tmp_path, target, lines)
-    made.run(query)
-
-    assert committed(tmp_path) == [0]
-    assert set(target.ids()) == set(range(100)) - {5, 60}
-    assert {json.loads(it.record.value or b"")["id"] for it in own(tmp_path)} == {5, 60}
-    assert len(own(tmp_path)) == 2
-    parts = {(part.start, part.stop) for part in target.written()}
-    rows = [row for part in parts for row in range(*part)]
-    assert len(rows) == len(set(rows)) == 98
-    # A range whose end the crash took away is written again, under the same name.
-    assert len(target.written()) - len(parts) == (2 if when == "after" else 0)
-    names = {sub.transaction for sub, how in target.calls if how == "written"}
-    assert len(names) == len(parts)
-    # The whole batch was called once: the flow has not run again, and is counted all the same.
-    assert sum(sub.whole for sub, _ in target.calls) == 1
-    exact(made, 100, 2)
-    account = made.ledger.total("orders")
-    assert (account.records_in, account.records_out, account.balanced) == (100, 100, True)
     assert left_over(tmp_path) == []
 
 
@@ -225,66 +89,6 @@ def test_a_bug_never_isolates(spark: SparkSession, tmp_path: Path) -> None:
         made.run(query)
 
     assert caught.value.facts["cause"] == "programming"
-    assert left_over(tmp_path) == []
-
-
-def test_an_outage_in_the_middle(spark: SparkSession, tmp_path: Path) -> None:
-    """P7, P14: it is tried again, then the query starts again, and the journal is not lost."""
-    target = Target(tmp_path)
-    steps = iter(range(1_000))
-
-    def outage(_: sg.SubBatch) -> None:
-        if next(steps) in {3, 6, 7}:
-            raise ConnectionError("the database is away")
-
-    target.before = outage
-    made = guard(
-        tmp_path,
-        stages={"store": {**ISOLATE, "retry": {"max_attempts": 2, "backoff": {"initial": "1ms"}}}},
-        restart={"backoff": {"initial": "10ms"}},
-    )
-    guarded = kafka_stream(spark, tmp_path, prices(100, {60})).transform(
-        made.flow(decode, price, name="orders", carry=sg.ORIGIN)
-    )
-    stage = sg.foreach_batch(target.store, name="store")
-    made.run(build(guarded, tmp_path, made.foreach_batch(stage)))
-
-    assert set(target.ids()) == set(range(100)) - {60}
-    assert len(own(tmp_path)) == 1
-    assert sum(sub.whole for sub, _ in target.calls) == 1
-    assert len(target.written()) == len({str(part) for part in target.written()})
-    exact(made, 100, 1)
-    assert left_over(tmp_path) == []
-
-
-def test_a_stop_in_the_middle(spark: SparkSession, tmp_path: Path) -> None:
-    """P12: a stop ends the batch between two calls; the next start goes on by the journal."""
-    target = Target(tmp_path)
-    lines = prices(200, {20, 150, 151})
-    made, query = started(spark, tmp_path, target, lines)
-
-    def stop(sub: sg.SubBatch) -> None:
-        if not sub.whole:
-            made._stop.request("a test")
-
-    target.after = stop
-    made.run(query)
-
-    first = len(target.calls)
-    assert committed(tmp_path) == []
-    assert target.calls[-1][1] == "written"
-    assert len(target.written()) == 1
-    assert left_over(tmp_path) != []
-
-    target.after = lambda _: None
-    made, query = started(spark, tmp_path, target, lines)
-    made.run(query)
-
-    assert not target.calls[first][0].whole
-    rows = [row for part in target.written() for row in part]
-    assert len(rows) == len(set(rows)) == 197
-    assert len(own(tmp_path)) == 3
-    exact(made, 200, 3)
     assert left_over(tmp_path) == []
 
 

@@ -1,0 +1,129 @@
+"""A batch whose bad rows are looked for, and what comes in the middle of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sparkguard as sg
+from tests.spark.made import (
+    build,
+    committed,
+    decode,
+    guard,
+    kafka_stream,
+    price,
+)
+from tests.spark.target import ISOLATE, Target, exact, left_over, own, prices, started
+
+
+def away(_: sg.SubBatch) -> None:
+    """The database does not answer."""
+    raise ConnectionError("the database is away")
+
+
+class Crash(BaseException):
+    """It ends the query, and nothing is decided about the rows."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_in_the_middle(spark: SparkSession, tmp_path: Path, when: str) -> None:
+    """P1, P4, P6: a new process goes on by the journal, and writes no row with other rows."""
+    target = Target(tmp_path)
+    lines = prices(100, {5, 60})
+    steps = iter(range(1_000))
+
+    def crash(_: sg.SubBatch) -> None:
+        if next(steps) in {3, 6}:
+            raise Crash
+
+    setattr(target, when, crash)
+    made, query = started(spark, tmp_path, target, lines)
+    for _ in range(2):
+        with pytest.raises(sg.StageFailedError) as caught:
+            made.run(query)
+        assert caught.value.facts["cause"] == "fatal"
+        assert committed(tmp_path) == []
+        made, query = started(spark, tmp_path, target, lines)
+    made.run(query)
+
+    assert committed(tmp_path) == [0]
+    assert set(target.ids()) == set(range(100)) - {5, 60}
+    assert {json.loads(it.record.value or b"")["id"] for it in own(tmp_path)} == {5, 60}
+    assert len(own(tmp_path)) == 2
+    parts = {(part.start, part.stop) for part in target.written()}
+    rows = [row for part in parts for row in range(*part)]
+    assert len(rows) == len(set(rows)) == 98
+    # A range whose end the crash took away is written again, under the same name.
+    assert len(target.written()) - len(parts) == (2 if when == "after" else 0)
+    names = {sub.transaction for sub, how in target.calls if how == "written"}
+    assert len(names) == len(parts)
+    # The whole batch was called once: the flow has not run again, and is counted all the same.
+    assert sum(sub.whole for sub, _ in target.calls) == 1
+    exact(made, 100, 2)
+    account = made.ledger.total("orders")
+    assert (account.records_in, account.records_out, account.balanced) == (100, 100, True)
+    assert left_over(tmp_path) == []
+
+
+def test_an_outage_in_the_middle(spark: SparkSession, tmp_path: Path) -> None:
+    """P7, P14: it is tried again, then the query starts again, and the journal is not lost."""
+    target = Target(tmp_path)
+    steps = iter(range(1_000))
+
+    def outage(_: sg.SubBatch) -> None:
+        if next(steps) in {3, 6, 7}:
+            raise ConnectionError("the database is away")
+
+    target.before = outage
+    made = guard(
+        tmp_path,
+        stages={"store": {**ISOLATE, "retry": {"max_attempts": 2, "backoff": {"initial": "1ms"}}}},
+        restart={"backoff": {"initial": "10ms"}},
+    )
+    guarded = kafka_stream(spark, tmp_path, prices(100, {60})).transform(
+        made.flow(decode, price, name="orders", carry=sg.ORIGIN)
+    )
+    stage = sg.foreach_batch(target.store, name="store")
+    made.run(build(guarded, tmp_path, made.foreach_batch(stage)))
+
+    assert set(target.ids()) == set(range(100)) - {60}
+    assert len(own(tmp_path)) == 1
+    assert sum(sub.whole for sub, _ in target.calls) == 1
+    assert len(target.written()) == len({str(part) for part in target.written()})
+    exact(made, 100, 1)
+    assert left_over(tmp_path) == []
+
+
+def test_a_stop_in_the_middle(spark: SparkSession, tmp_path: Path) -> None:
+    """P12: a stop ends the batch between two calls; the next start goes on by the journal."""
+    target = Target(tmp_path)
+    lines = prices(200, {20, 150, 151})
+    made, query = started(spark, tmp_path, target, lines)
+
+    def stop(sub: sg.SubBatch) -> None:
+        if not sub.whole:
+            made._stop.request("a test")
+
+    target.after = stop
+    made.run(query)
+
+    first = len(target.calls)
+    assert committed(tmp_path) == []
+    assert target.calls[-1][1] == "written"
+    assert len(target.written()) == 1
+    assert left_over(tmp_path) != []
+
+    target.after = lambda _: None
+    made, query = started(spark, tmp_path, target, lines)
+    made.run(query)
+
+    assert not target.calls[first][0].whole
+    rows = [row for part in target.written() for row in part]
+    assert len(rows) == len(set(rows)) == 197
+    assert len(own(tmp_path)) == 3
+    exact(made, 200, 3)
+    assert left_over(tmp_path) == []
