@@ -1,18 +1,5 @@
-"""No job outlives its test."""
+"""Jobs on the cluster end with their tests, as those of the fault injections do."""
 
-import signal
-from collections.abc import Iterator
+from tests.faults.conftest import _no_job_left
 
-import pytest
-
-from tests.faults import harness
-
-
-@pytest.fixture(autouse=True)
-def _no_job_left() -> Iterator[None]:
-    """Kill the processes of a test that failed before it saw their end."""
-    yield
-    while harness.STARTED:
-        running = harness.STARTED.pop()
-        if running.child.running:
-            running.child.end(signal.SIGKILL)
+__all__ = ["_no_job_left"]

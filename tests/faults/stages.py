@@ -68,11 +68,16 @@ def _outage(order: Order) -> None:
 
 
 def _slow_once(order: Order) -> None:
-    """Hang the first time: until the file `.go` appears, a minute at most."""
+    """Hang the first time: until the file `.go` appears, a minute at most; then make `.gone`.
+
+    Who hangs is in the file itself.
+    """
     if first_time(order.at):
+        Path(order.at).write_text(f"{os.getpid()}\n")
         deadline = time.monotonic() + 60
         while not Path(f"{order.at}.go").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
+        Path(f"{order.at}.gone").touch()
 
 
 def _full_disk(order: Order) -> None:

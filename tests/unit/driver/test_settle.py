@@ -97,6 +97,7 @@ def test_exactly_the_budget(tmp_path: Path) -> None:
     for batch_id in range(9):
         one.batch(batch_id, dead=5)
         one.settler.settle("q", batch_id)
+    assert totals(one.ledger.total("orders")) == (450, 405, 45)
 
 
 def test_no_budget(tmp_path: Path) -> None:
@@ -105,6 +106,7 @@ def test_no_budget(tmp_path: Path) -> None:
     for batch_id in range(3):
         one.batch(batch_id, dead=50)
         one.settler.settle("q", batch_id)
+    assert totals(one.ledger.total("orders")) == (150, 0, 150)
 
 
 def test_restart_and_replay(tmp_path: Path) -> None:
