@@ -270,7 +270,7 @@ class Guard:
     def _policy(self, stage: Stage[Any, Any], flow: str | None) -> Policy:
         own = f"{flow}.{stage.name}"
         name = own if own in self.settings.stages else stage.name
-        isolates = stage.kind != "produce"
+        isolates = stage.kind == "foreach_batch"
         return resolve.policy(self.settings, name, stage.category, self.members, isolates=isolates)
 
     def _mailbox(self, session: SparkSession) -> Mailbox | None:

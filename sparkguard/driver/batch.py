@@ -73,6 +73,7 @@ class BatchFunction:
                 # The function caught what was not its own: the flow's records are nowhere (P1).
                 raise swallowed
         except Exception:
+            # What Py4J can pass on goes on as it is.
             raise
         except BaseException as error:
             # Py4J passes on nothing but an Exception, and the query would hang (P11).

@@ -142,6 +142,7 @@ class BatchRun:
         try:
             objects = replace(lane, values=read(rows))
         except Exception:
+            # Some row cannot be read. One by one it is known which, and its exception is met.
             numbered = replace(lane, values=list(range(len(rows))))
             objects, lost = self._collected(
                 place, numbered, lambda lane: map(partial(read_one, read, rows), lane.values)

@@ -43,6 +43,7 @@ class Encoder:
         try:
             return self._arrays(values), []
         except Exception:
+            # Some value does not fit; looking for it finds the exception that is its own.
             bad = self._misfits(values, 0)
         lost = {position for position, _ in bad}
         kept = [value for position, value in enumerate(values) if position not in lost]
@@ -67,6 +68,7 @@ class Encoder:
             try:
                 self._arrays(part)
             except Exception:
+                # A misfit is in this half; the exception of the value alone is what counts.
                 found += self._misfits(part, at)
         return found
 

@@ -44,5 +44,6 @@ def explained(format: Format | None, value: Any, error: BaseException) -> BaseEx
     try:
         told = explain(value, error)
     except Exception:
+        # The failure is the value's; that explaining it failed as well must not hide it.
         return error
     return told if isinstance(told, BaseException) else error

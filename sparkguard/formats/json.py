@@ -127,6 +127,7 @@ def _validated(type: Any, plain: Any) -> Any:
     if _is_pydantic(type):
         return type.__pydantic_validator__.validate_python(plain)
     msg = f"{type!r} is no type that JSON can be read as"
+    # What msgspec asks of a hook that does not know a type.
     raise NotImplementedError(msg)
 
 
