@@ -136,7 +136,7 @@ def test_a_report_settles(office: Office) -> None:
     """P4: a batch that Spark reports is stored."""
     office.box.append(entry(0, 9))
     settle(office.settler, progress(office.query))
-    assert office.ledger.total("orders").records_in == 10
+    assert Ledger(office.state).total("orders").records_in == 10
     assert office.settler.breaches.take(office.query.runId) is None
 
 
@@ -150,7 +150,7 @@ def test_one_guard_that_cannot_keeps_no_other(office: Office, tmp_path: Path) ->
     with pytest.raises(OSError, match="state"):
         settle_all([broken.settler, office.settler], progress(office.query))
 
-    assert office.ledger.total("orders").records_in == 10
+    assert Ledger(office.state).total("orders").records_in == 10, "it is in the state"
 
 
 def test_a_breach_after_the_commit(office: Office) -> None:

@@ -293,9 +293,10 @@ def test_spark_is_gone(office: Office) -> None:
     assert "does not answer" in refused.reason
 
 
-def test_a_budget_found_exceeded_late(office: Office) -> None:
+@pytest.mark.parametrize("script", [(END,), (REST, REST)], ids=["ended", "still runs"])
+def test_a_budget_found_exceeded_late(office: Office, script: tuple[str, ...]) -> None:
     """P5: a query over its budget is stopped and fails for it, this run of it only."""
-    query = FakeQuery(REST, END)
+    query = FakeQuery(*script)
     office.breaches = {
         "of an older run": stage_failed("restart"),
         query.runId: stage_failed("fail"),
@@ -304,6 +305,7 @@ def test_a_budget_found_exceeded_late(office: Office) -> None:
     with pytest.raises(StageFailedError) as caught:
         step(run, office, 5)
     assert caught.value.action == "fail"
+    assert query.stops == (END not in script)
 
 
 def test_a_worker_sees_the_marker_first(office: Office) -> None:
