@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import kafka, report, rows
+from benchmarks import isolation, kafka, report, rows, sends
 from benchmarks.bench import Bench
 from benchmarks.compare import Row
 from benchmarks.meter import Meter
@@ -29,9 +29,11 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "failing-kafka": rows.failing_kafka,
     "memory": rows.memory,
     "kafka": kafka.kafka,
+    "produce": sends.sends,
+    "isolation": isolation.isolated,
 }
 LOG = Path("build/bench.log")
-NEEDS_KAFKA = {"failing-kafka", "kafka"}
+NEEDS_KAFKA = {"failing-kafka", "kafka", "produce"}
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ class Bench:
             tell=self.tell,
         )
 
-    def guard(self, sink: dict[str, Any] | None = None) -> sg.Guard:
+    def guard(self, sink: dict[str, Any] | None = None, **stages: dict[str, Any]) -> sg.Guard:
         """A guard with a folder of its own; letters go to files there unless a sink is given."""
         folder = self.fresh("guard")
         return sg.Guard(
@@ -71,6 +71,7 @@ class Bench:
                 app="benchmark",
                 state={"path": str(folder / "state")},
                 sinks={"default": sink or {"type": "file", "path": str(folder / "letters")}},
+                stages=stages,
             )
         )
 

@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_NOW = {"client.id": "sparkguard.produce", "topic.metadata.propagation.max.ms": 5_000}
-"""A topic that is missing is missing at once, not after half a minute."""
+_NOW = {
+    "client.id": "sparkguard.produce",
+    # A topic that is missing is missing at once, not after half a minute.
+    "topic.metadata.propagation.max.ms": 5_000,
+    "queue.buffering.max.messages": 100_000,
+}
 
 _WHOLE = {"tinyint", "smallint", "int", "bigint"}
 _AS_IT_IS = {"binary", "string", *_WHOLE}

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from sparkguard.core.outgoing import Outgoing, Part
 from sparkguard.errors import ProduceError
+from sparkguard.executor.courier import Outbound
 from sparkguard.executor.rows import DictReader, OnlyColumn, read_one
-from sparkguard.sinks._kafka_producer import Message
 
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """A name that a topic may have."""
@@ -57,14 +57,14 @@ class Messages:
 
     def over(
         self, batch: pa.RecordBatch
-    ) -> tuple[list[Message | None], list[tuple[int, BaseException]]]:
+    ) -> tuple[list[Outbound | None], list[tuple[int, BaseException]]]:
         """A message a row, None for the rows that have none, and why they have none."""
         try:
             return list(self._all(Shown(batch))), []
         except BaseException:  # whatever user code raises is a failure (P11)
             return self._by_row(batch)
 
-    def one(self, batch: pa.RecordBatch, row: int) -> Message:
+    def one(self, batch: pa.RecordBatch, row: int) -> Outbound:
         """The message of one row.
 
         Raises:
@@ -74,8 +74,8 @@ class Messages:
 
     def _by_row(
         self, batch: pa.RecordBatch
-    ) -> tuple[list[Message | None], list[tuple[int, BaseException]]]:
-        made: list[Message | None] = []
+    ) -> tuple[list[Outbound | None], list[tuple[int, BaseException]]]:
+        made: list[Outbound | None] = []
         bad: list[tuple[int, BaseException]] = []
         for row in range(len(batch)):
             try:
@@ -85,7 +85,7 @@ class Messages:
                 bad.append((row, error))
         return made, bad
 
-    def _all(self, shown: Shown) -> list[Message]:
+    def _all(self, shown: Shown) -> list[Outbound]:
         count = len(shown.batch)
         topics = [self._fixed] * count if self._fixed else self._topics(shown)
         columns = (
@@ -95,7 +95,7 @@ class Messages:
             self._headers(shown),
             [-1] * count if self._partition is None else self._partitions(shown, self._partition),
         )
-        return list(map(Message, *columns))
+        return list(zip(*columns, strict=True))
 
     def _topics(self, shown: Shown) -> list[str]:
         topics = [name.decode() if type(name) is bytes else name for name in self._topic(shown)]
@@ -120,8 +120,9 @@ def _writer(part: Part) -> Write:
     if part.function is not None:
         return partial(_by_function, part.function)
     if part.format is not None:
-        encode = part.format.encoder()
-        return partial(_by_format, encode, part.column)
+        if part.column is None:
+            return _WholeRows(part.format)
+        return partial(_by_format, part.format.encoder(), part.column)
     if part.column is not None:
         return partial(_as_it_is, part.column)
     return partial(_constant, part.constant)
@@ -136,9 +137,24 @@ def _by_function(function: Callable[[dict[str, Any]], Any], shown: Shown) -> lis
     return [_plain(function(dict(row))) for row in shown.rows]
 
 
-def _by_format(encode: Callable[[Any], bytes], column: str | None, shown: Shown) -> list[Any]:
-    if column is None:
-        return [encode(row) for row in shown.rows]
+class _WholeRows:
+    """Writes rows with a format, many at once where it can."""
+
+    def __init__(self, format: Any) -> None:
+        self._encode: Callable[[Any], bytes] = format.encoder()
+        self._made = getattr(format, "rows", lambda _names: None)
+        self._many: Callable[[list[list[Any]]], list[bytes]] | None = None
+
+    def __call__(self, shown: Shown) -> list[Any]:
+        names = shown.batch.schema.names
+        if self._made is not None:
+            self._many, self._made = self._made(names), None
+        if self._many is None or len(shown.batch) == 1:
+            return [self._encode(row) for row in shown.rows]
+        return self._many([OnlyColumn()(shown.column(name)) for name in names])
+
+
+def _by_format(encode: Callable[[Any], bytes], column: str, shown: Shown) -> list[Any]:
     values = OnlyColumn()(shown.column(column))
     return [None if value is None else encode(value) for value in values]
 

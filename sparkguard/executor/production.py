@@ -8,10 +8,11 @@ has retried until ``delivery.timeout.ms``: a report that says so tells of an out
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,16 +21,21 @@ from sparkguard.core.ledger import Entry
 from sparkguard.core.record import Record
 from sparkguard.errors import ProduceError, TooLargeError
 from sparkguard.executor.attempt import Attempt, Recovered, Trouble
+from sparkguard.executor.courier import Outbound, QuietCourier
 from sparkguard.executor.messages import Messages
 from sparkguard.executor.plan import ORIGIN_COLUMN, Plan
 from sparkguard.executor.row_letters import row_record
 from sparkguard.executor.source import Source, python
 from sparkguard.executor.task import StoppedError, Task
 from sparkguard.executor.work import Work
-from sparkguard.sinks._kafka_producer import SLICE_SECONDS, Message, QuietCourier, is_too_large
+from sparkguard.sinks._kafka_producer import SLICE_SECONDS, Message, is_too_large
 
 _AT_ONCE: Final = 1_000
 """So many rows are made messages, and sent, before reports are looked at."""
+
+_KEPT_ROWS: Final = 100_000
+_KEPT_BYTES: Final = 64 * 2**20
+"""So much is kept in case that Kafka refuses a row of it; then all reports are waited for."""
 
 _OF_THE_BATCH: Final = frozenset(
     {
@@ -52,10 +58,6 @@ _OF_ITS_TOPIC: Final = frozenset({"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
 """The row's own fault where it names the topic; else the topic is missing for all."""
 
 
-_Sent = tuple[Source, int, Message]
-"""The row that a message was made of, and the message."""
-
-
 class Production:
     """One task's rows on their way to Kafka."""
 
@@ -69,10 +71,13 @@ class Production:
         self._attempt = Attempt(self.work, self._step)
         self._messages = Messages(plan.outgoing)
         self._fixed = plan.outgoing.fixed_topic
-        self._courier: QuietCourier[_Sent] = QuietCourier(
+        self._refused: deque[tuple[int, Message, Any, bool]] = deque()
+        self._courier = QuietCourier(
             plan.producer, self._step.name, self._judge, self._stop_if_asked
         )
-        self._refused: deque[tuple[_Sent, Any, bool]] = deque()
+        self._kept: list[tuple[int, Source]] = []
+        self._kept_bytes = 0
+        self._next = 0
         self._left = 0
         self._sent = 0
         self._sent_before = 0
@@ -80,12 +85,13 @@ class Production:
 
     def batch(self, batch: pa.RecordBatch) -> None:
         """Send the rows of one batch; returns before every report is in."""
-        source = Source(batch, self._plan.layout)
+        self._keep(batch)
         for start in range(0, len(batch), _AT_ONCE):
             part = batch.slice(start, _AT_ONCE)
             self._attempt.entered(len(part))
-            self._part(source, part, start)
+            self._part(part, self._next + start)
             self._hear(0)
+        self._next += len(batch)
         tally = self.work.tally
         tally.records_in += len(batch)
         tally.see(batch)
@@ -96,8 +102,7 @@ class Production:
         Raises:
             StageFailedError: the policy says so.
         """
-        while self._courier.waits or self._refused:
-            self._hear(SLICE_SECONDS)
+        self._hear_all()
         tally = self.work.tally
         tally.records_out = tally.rows_out = self._courier.delivered
         if tally.records_in != self._courier.delivered + self._left:
@@ -114,60 +119,73 @@ class Production:
 
     # --- sending ----------------------------------------------------------------------------
 
-    def _part(self, source: Source, part: pa.RecordBatch, start: int) -> None:
+    def _part(self, part: pa.RecordBatch, first: int) -> None:
+        """Send some rows; the number of the first one in the task tells them apart."""
         shown = part.select(list(range(self._plan.layout.rows)))
         messages, bad = self._messages.over(shown)
         made = [message for message in messages if message is not None]
-        lost = {at for at, _ in bad}
-        rows = [start + at for at in range(len(messages)) if at not in lost]
+        rows: Iterable[int] = range(first, first + len(messages))
+        if bad:
+            rows = [first + at for at, message in enumerate(messages) if message is not None]
         self._sent += len(made)
-        self._courier.send_all(zip(repeat(source), rows, made, strict=False), made)
+        self._courier.send_all(rows, made)
         for at, error in bad:
             again = partial(self._messages.one, shown, at)
-            self._leave(source, start + at, error, again)
+            self._leave(first + at, error, again)
 
-    def _send(self, sent: _Sent, *, alone: bool = False) -> None:
+    def _send(self, row: int, message: Message, *, alone: bool = False) -> None:
         self._sent += 1
-        self._courier.send(sent, sent[2], alone=alone)
+        self._courier.send(row, message, alone=alone)
 
     def _leave(
-        self,
-        source: Source,
-        row: int,
-        error: BaseException,
-        again: Callable[[], Message] | None = None,
+        self, row: int, error: BaseException, again: Callable[[], Outbound] | None = None
     ) -> None:
         """Let a row leave as its policy says, unless making its message again helps."""
         progressed, self._sent_before = self._sent > self._sent_before, self._sent
         trouble = Trouble(error=error, again=again, progressed=progressed)
-        met = self._attempt.failed(trouble, partial(self._record, source, row))
+        met = self._attempt.failed(trouble, partial(self._record, row))
         if isinstance(met, Recovered):
-            self._send((source, row, met.value))
+            self._send(row, Message(*met.value))
         else:
             self.work.tally.add(self._step.name, met)
             self._left += 1
 
-    def _record(self, source: Source, row: int) -> Record:
-        names = source.batch.schema.names
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        """Keep a batch until each of its rows was heard of."""
+        first = self._kept[0][0] if self._kept else self._next
+        if self._next - first >= _KEPT_ROWS or self._kept_bytes >= _KEPT_BYTES:
+            self._hear_all()
+            self._kept.clear()
+            self._kept_bytes = 0
+        self._kept.append((self._next, Source(batch, self._plan.layout)))
+        self._kept_bytes += batch.nbytes
+
+    def _record(self, number: int) -> Record:
+        place = bisect_right(self._kept, number, key=itemgetter(0)) - 1
+        first, source = self._kept[place]
+        row, names = number - first, source.batch.schema.names
         origin = source.batch.column(ORIGIN_COLUMN)[row] if ORIGIN_COLUMN in names else None
         told = source.record(row).columns or "{}"
         return row_record(told, None if origin is None else python(origin))
 
     # --- hearing ----------------------------------------------------------------------------
 
-    def _judge(self, sent: _Sent, error: Any, /, *, alone: bool) -> None:
-        self._refused.append((sent, error, alone))
+    def _judge(self, row: int, message: Message, error: Any, alone: bool) -> None:  # noqa: FBT001
+        self._refused.append((row, message, error, alone))
+
+    def _hear_all(self) -> None:
+        while self._courier.waits or self._refused:
+            self._hear(SLICE_SECONDS)
 
     def _hear(self, seconds: float) -> None:
         self._courier.poll(seconds)
         self._stop_if_asked()
         while self._refused:
-            sent, error, alone = self._refused.popleft()
+            row, message, error, alone = self._refused.popleft()
             if not alone and error.name() in _OF_THE_BATCH:
-                self._send(sent, alone=True)
+                self._send(row, message, alone=True)
             else:
-                source, row, message = sent
-                self._leave(source, row, self._error(message, error))
+                self._leave(row, self._error(message, error))
         if not self._courier.patient:
             # Each of them is then refused, for want of an answer.
             self._courier.drop(in_flight=True)

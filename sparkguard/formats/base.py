@@ -5,7 +5,9 @@ and gives the function that is called for each value. That function raises for
 a value it cannot read; what it returns is what the next stage gets.
 
 A format that can also write has ``encoder() -> Callable[[Any], bytes]``, made and used in the same
-way. It raises for a value that it cannot write, and never writes another one in its place.
+way. It raises for a value that it cannot write, and never writes another one in its place. With
+``rows(names) -> Callable[[Sequence[list]], list[bytes]] | None`` it may also write many rows at
+once, given by column, with the same bytes; where that raises, they are written one by one.
 
 A format may have two more methods. ``check() -> None`` runs on the driver when a flow
 is built, and raises `StageError` for a type that it could never read. ``explain(value,

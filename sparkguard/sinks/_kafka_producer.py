@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -120,17 +121,75 @@ def client(config: Mapping[str, Any], name: str) -> Client:
         return found
 
 
-class Courier(Generic[T]):
-    """Sends one task's messages, each with a token, and hears of every one.
+class Carrier(ABC):
+    """What hands one task's messages to this process's producers.
 
     Args:
         name: of the sink or stage, for errors.
-        judge: told of every message that was refused: its token, the KafkaError, and whether it
-            was sent alone. Called while polling, so it must neither raise nor send.
         meanwhile: called again and again while the producer's queue is full; may raise.
 
     Raises:
         SinkError: librdkafka refuses the settings.
+    """
+
+    def __init__(self, config: Mapping[str, Any], name: str, meanwhile: Callable[[], None]) -> None:
+        self.heard = 0.0
+        self._config = config
+        self._name = name
+        self._meanwhile = meanwhile
+        self._patience = _patience(config)
+        self._clients: dict[bool, Client] = {False: client(config, name)}
+
+    @property
+    @abstractmethod
+    def waits(self) -> bool:
+        """Whether a message has no report yet."""
+
+    @abstractmethod
+    def poll(self, seconds: float) -> None:
+        """Hear the reports that have come, or wait so long for the next one."""
+
+    @property
+    def patient(self) -> bool:
+        """Whether it still makes sense to wait for reports."""
+        return not self.waits or time.monotonic() <= self.heard + self._patience
+
+    def told(self) -> str:
+        """What the connections last complained about, as an addition to a sentence."""
+        troubles = [text for one in self._clients.values() for text in one.troubles[-2:]]
+        return f" ({'; '.join(dict.fromkeys(troubles))})" if troubles else ""
+
+    def _produce(self, to: Client, message: Message, report: Callable[[Any, Any], Any]) -> None:
+        while True:
+            try:
+                to.producer.produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    message.partition,
+                    headers=message.headers,
+                    timestamp=message.timestamp,
+                    on_delivery=report,
+                )
+            except BufferError:
+                self.poll(SLICE_SECONDS)
+                self._meanwhile()
+            else:
+                return
+
+    def _client(self, *, alone: bool) -> Client:
+        if alone not in self._clients:
+            settings = {**self._config, "batch.num.messages": 1, "linger.ms": 0}
+            self._clients[alone] = client(settings, self._name)
+        return self._clients[alone]
+
+
+class Courier(Carrier, Generic[T]):
+    """Sends messages, each with a token, and hears of every one.
+
+    Args:
+        judge: told of every message that was refused: its token, the KafkaError, and whether it
+            was sent alone. Called while polling, so it must neither raise nor send.
     """
 
     def __init__(
@@ -140,13 +199,8 @@ class Courier(Generic[T]):
         judge: Judge[T],
         meanwhile: Callable[[], None],
     ) -> None:
-        self.heard = 0.0
-        self._config = config
-        self._name = name
+        super().__init__(config, name, meanwhile)
         self._judge = judge
-        self._meanwhile = meanwhile
-        self._patience = _patience(config)
-        self._clients: dict[bool, Client] = {False: client(config, name)}
         self._numbers = count()
         # Reports may come in the thread of another task: no operation here needs two steps.
         self._pending: dict[bool, dict[int, T]] = {False: {}, True: {}}
@@ -174,48 +228,14 @@ class Courier(Generic[T]):
             raise
 
     def poll(self, seconds: float) -> None:
-        """Hear the reports that have come, or wait so long for the next one."""
+        """As `Carrier.poll`."""
         for alone, one in self._clients.items():
             one.producer.poll(seconds if self._pending[alone] else 0)
 
     @property
     def waits(self) -> bool:
-        """Whether a message has no report yet."""
+        """As `Carrier.waits`."""
         return any(self._pending.values())
-
-    @property
-    def patient(self) -> bool:
-        """Whether it still makes sense to wait for reports."""
-        return not self.waits or time.monotonic() <= self.heard + self._patience
-
-    def told(self) -> str:
-        """What the connections last complained about, as an addition to a sentence."""
-        troubles = [text for one in self._clients.values() for text in one.troubles[-2:]]
-        return f" ({'; '.join(dict.fromkeys(troubles))})" if troubles else ""
-
-    def _produce(self, to: Client, message: Message, report: Callable[[Any, Any], None]) -> None:
-        while True:
-            try:
-                to.producer.produce(
-                    message.topic,
-                    message.value,
-                    message.key,
-                    message.partition,
-                    headers=message.headers,
-                    timestamp=message.timestamp,
-                    on_delivery=report,
-                )
-            except BufferError:
-                self.poll(SLICE_SECONDS)
-                self._meanwhile()
-            else:
-                return
-
-    def _client(self, *, alone: bool) -> Client:
-        if alone not in self._clients:
-            settings = {**self._config, "batch.num.messages": 1, "linger.ms": 0}
-            self._clients[alone] = client(settings, self._name)
-        return self._clients[alone]
 
     def _reported(self, token: T, number: int, error: Any, _message: Any, *, alone: bool) -> None:
         self.heard = time.monotonic()
@@ -225,91 +245,6 @@ class Courier(Generic[T]):
             troubles.clear()
         # Last: whoever finds nothing pending must find what was judged.
         self._pending[alone].pop(number, None)
-
-
-class QuietCourier(Courier[T]):
-    """Hears only of what was refused; that the rest arrived, the client's empty queue tells.
-
-    Every message still has its report, but the client itself takes note of the good ones, which
-    costs a fifth less. For one task at a time in a process.
-    """
-
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        name: str,
-        judge: Judge[T],
-        meanwhile: Callable[[], None],
-    ) -> None:
-        quiet = {**config, "delivery.report.only.error": True}
-        super().__init__(quiet, name, judge, meanwhile)
-        self._sent = 0
-        self._refused = 0
-        self._left = 0
-
-    def send(self, token: T, message: Message, *, alone: bool = False) -> None:
-        """As `Courier.send`."""
-        to = self._client(alone=alone)
-        self.heard = time.monotonic()
-        try:
-            self._produce(to, message, partial(self._told, token, alone=alone))
-        except to.refusal as error:
-            self._told(token, error.args[0], None, alone=True)
-        self._sent += 1
-
-    def send_all(self, tokens: Iterable[T], messages: Iterable[Message]) -> None:
-        """Send many, each with its token; a quarter less than sending one by one."""
-        to = self._client(alone=False)
-        produce, told, sent = to.producer.produce, self._told, 0
-        self.heard = time.monotonic()
-        for token, message in zip(tokens, messages, strict=True):
-            topic, value, key, headers, partition, timestamp = message
-            try:
-                produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    headers=headers,
-                    timestamp=timestamp,
-                    on_delivery=partial(told, token),
-                )
-                sent += 1
-            except (BufferError, to.refusal):
-                self.send(token, message)
-        self._sent += sent
-
-    def poll(self, seconds: float) -> None:
-        """As `Courier.poll`."""
-        for one in self._clients.values():
-            one.producer.poll(seconds if len(one.producer) else 0)
-        left = self._length()
-        if left != self._left:
-            self._left, self.heard = left, time.monotonic()
-
-    @property
-    def waits(self) -> bool:
-        """Whether a message has no report yet."""
-        return self._length() > 0
-
-    @property
-    def delivered(self) -> int:
-        """How many were acknowledged; known once nothing waits."""
-        return self._sent - self._refused
-
-    def drop(self, *, in_flight: bool = False) -> None:
-        """Give up what waits in the queues; what is under way too, or it may still arrive."""
-        for one in self._clients.values():
-            one.producer.purge(in_queue=True, in_flight=in_flight, blocking=False)
-
-    def _length(self) -> int:
-        return sum(len(one.producer) for one in self._clients.values())
-
-    def _told(self, token: T, error: Any, _message: Any, *, alone: bool = False) -> None:
-        if error is not None:
-            self.heard = time.monotonic()
-            self._refused += 1
-            self._judge(token, error, alone=alone)
 
 
 def is_too_large(error: Any) -> bool:

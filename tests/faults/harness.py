@@ -19,7 +19,7 @@ from sparkguard.driver.accounts import Ledger
 from sparkguard.driver.state import State
 from sparkguard.guard import Guard
 from tests.faults.job import Job, build
-from tests.faults.stages import Order
+from tests.faults.stages import Order, Priced
 from tests.support.kafka import Broker, Message
 from tests.support.process import Child
 from tests.support.spark import ROOT
@@ -167,7 +167,7 @@ class Counted:
     """What a job has left behind: rows, letters and the ledger."""
 
     def __init__(self, job: Job, broker: Broker | None = None) -> None:
-        self.out = _ids(job)
+        self.out = _sent(broker, job.sent) if broker and job.sent else _ids(job)
         self.letters = _topic_letters(broker, job.dead) if broker and job.dead else _letters(job)
         self.total: Account = job.guard().ledger.total("orders")
 
@@ -200,6 +200,16 @@ def _ids(job: Job) -> list[int]:
         return []
     found = f"'{job.at('out')}/**/*.parquet'"
     return [row[0] for row in duckdb.execute(f"select id from {found}").fetchall()]
+
+
+def _sent(broker: Broker, topic: str) -> list[int]:
+    """What was sent, once each: a message may come twice, but as it was."""
+    found = {(letter.key, letter.value) for letter in broker.read_all(topic)}
+    rows = [msgspec.json.decode(value or b"", type=Priced) for _, value in found]
+    assert [(row.total, key) for row, (key, _) in zip(rows, found, strict=True)] == [
+        (row.id * 1.5, b"%d" % row.id) for row in rows
+    ]
+    return [row.id for row in rows]
 
 
 def _letters(job: Job) -> dict[str, bytes]:

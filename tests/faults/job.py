@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import sparkguard as sg
 from sparkguard.testing import FaultSink
-from tests.faults.stages import decode, first_time, price, worth_it
+from tests.faults.stages import decode, first_time, message, price, worth_it
 from tests.support.spark import CONF, session
 
 
@@ -28,13 +29,14 @@ class Job(msgspec.Struct, kw_only=True):
 
     Attributes:
         root: folder of everything it writes, and of its input where that is files.
-        servers, topic, dead: of Kafka; files where they are empty.
+        servers, topic, dead, sent: of Kafka; files where they are empty. What is `sent` was
+            produced by the workers.
         client: settings of the producer of letters.
         fault: ``before_flush`` or ``after_flush`` of the letters, ``settled`` (accounts are
             stored, the batch is not committed), ``committed`` (it is, the accounts are not
-            stored): the driver is killed there, once.
-        fault_kills: ``worker`` instead, for the first two.
-        fault_batch: the batch of the last two.
+            stored): the driver is killed there, once; or ``sending``, in the middle of that.
+        fault_kills: ``worker`` instead, for the first two and the last.
+        fault_batch: the batch of ``settled`` and ``committed``.
         writer: ``foreach_batch``, or ``parquet`` for Spark's own sink.
         slices: partitions of each batch, where not left to the source.
         trigger: ``all`` takes what there is and ends; ``on`` goes on until it is stopped.
@@ -46,6 +48,7 @@ class Job(msgspec.Struct, kw_only=True):
     servers: str = ""
     topic: str = ""
     dead: str = ""
+    sent: str = ""
     client: dict[str, Any] = {}
     master: str = "local[2]"
     conf: dict[str, str] = {}
@@ -124,11 +127,25 @@ def store(job: Job) -> Callable[[DataFrame, int], None]:
     return write
 
 
+def out(job: Job) -> sg.Stage[..., Any]:
+    """The stage that sends."""
+    root = job.root if job.fault == "sending" else ""
+    return sg.produce(
+        name="out",
+        topic=job.sent,
+        key="id",
+        value=partial(message, root=root, kills=job.fault_kills),
+        producer={"bootstrap.servers": job.servers},
+    )
+
+
 def build(spark: SparkSession, job: Job, guard: sg.Guard) -> Callable[[], StreamingQuery]:
     """What starts the query."""
     flow = guard.flow(decode, price, worth_it, name="orders")
     frame = source(spark, job)
-    guarded = guard.foreach_batch(store(job))
+    guarded: Callable[..., None] = (
+        guard.produce(out(job)) if job.sent else guard.foreach_batch(store(job))
+    )
 
     def doomed(batch: DataFrame, batch_id: int) -> None:
         guarded(batch, batch_id)

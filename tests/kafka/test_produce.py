@@ -131,6 +131,21 @@ def test_one_too_large(
     assert counts(guard) == (ORDERS, ORDERS - 1, 0, 1)
 
 
+def test_refused_among_many(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard, tmp_path: Path
+) -> None:
+    """P6: of more rows than are kept at once, the refused ones are still those of the letters."""
+    name, count, large = topic(1), 250_000, [3, 99_999, 100_001, 249_998]
+    frame = spark.range(count, numPartitions=1).select(
+        "id", f.when(f.col("id").isin(large), f.repeat(f.lit("x"), MEGABYTES)).alias("note")
+    )
+    guard.produce(out(broker, topic=name)).write(frame)
+    assert counts(guard) == (count, count - 4, 0, 4)
+    assert arrived(broker, name).keys() == {b"%d" % n for n in set(range(count)) - set(large)}
+    found = letters(tmp_path, "cast(json_extract(decode(value), '$.id') as bigint), key")
+    assert [row for row, _ in found] == large
+
+
 def test_neighbours_of_a_letter_are_judged_alone(
     spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard, tmp_path: Path
 ) -> None:

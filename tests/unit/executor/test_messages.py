@@ -6,11 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sparkguard as sg
 from sparkguard.core.outgoing import Outgoing, Part
 from sparkguard.errors import ProduceError
 from sparkguard.executor.messages import Messages
+from sparkguard.sinks._kafka_producer import Message
 
 BATCH = pa.RecordBatch.from_pydict(
     {"id": [1, 2, 3], "note": ["a", None, "ü"], "place": [0, None, 7], "raw": [b"\xff", b"", None]}
@@ -20,9 +23,9 @@ FIXED = Part(constant=b"t")
 
 def over(batch: pa.RecordBatch, **parts: Any) -> tuple[list[Any], list[Any]]:
     """The messages of a batch, and its bad rows with what was wrong."""
-    given: dict[str, Any] = {"topic": FIXED, "value": Part(column="id"), **parts}
-    made, bad = Messages(Outgoing(**given)).over(batch)
-    return made, [(row, type(error), str(error)) for row, error in bad]
+    parts_: dict[str, Any] = {"topic": FIXED, "value": Part(column="id"), **parts}
+    made, bad = Messages(Outgoing(**parts_)).over(batch)
+    return [m and Message(*m) for m in made], [(row, type(error), str(error)) for row, error in bad]
 
 
 def values(part: Part) -> list[Any]:
@@ -73,8 +76,8 @@ def test_a_bad_row_stands_alone() -> None:
 
 def test_functions_give_bytes_or_text() -> None:
     """Text is sent as UTF-8; anything else is a failure that says so."""
-    given = {1: "ü", 2: bytearray(b"x"), 3: 4}
-    made, bad = over(BATCH, value=Part(function=lambda row: given[row["id"]]))
+    found = {1: "ü", 2: bytearray(b"x"), 3: 4}
+    made, bad = over(BATCH, value=Part(function=lambda row: found[row["id"]]))
     assert [message and message.value for message in made] == ["ü".encode(), b"x", None]
     assert bad == [(2, TypeError, "The function gave int; it must give bytes, text or None.")]
 
@@ -116,6 +119,49 @@ def test_json_writes_what_spark_has() -> None:
     """Decimals as numbers, times as ISO 8601."""
     row = {"d": Decimal("1.20"), "t": datetime(2026, 1, 2, tzinfo=UTC)}
     assert sg.Json().encoder()(row) == b'{"d":1.20,"t":"2026-01-02T00:00:00Z"}'
+
+
+LEAF = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text() | st.floats()
+
+
+@given(
+    st.lists(st.text(max_size=9), min_size=1, max_size=4, unique=True),
+    st.lists(st.lists(LEAF | st.lists(LEAF, max_size=2), min_size=4, max_size=4), max_size=5),
+)
+def test_json_of_many_rows(names: list[str], rows: list[list[Any]]) -> None:
+    """Many rows at once are the bytes of one by one, and fail where one of them does."""
+    write, json = sg.Json().rows(names), sg.Json().encoder()
+    if write is None:
+        assert any(mark in name for name in names for mark in {'"', "\\", *map(chr, range(32))})
+        return
+    rows = [row[: len(names)] for row in rows]
+    columns = [[row[at] for row in rows] for at in range(len(names))]
+    try:
+        one_by_one = [json(dict(zip(names, row, strict=True))) for row in rows]
+    except ValueError:
+        with pytest.raises(ValueError, match="no NaN"):
+            write(columns)
+    else:
+        assert write(columns) == one_by_one
+
+
+def test_rows_whose_columns_have_odd_names() -> None:
+    """A name that must be escaped is escaped."""
+    batch = BATCH.select(["id"]).rename_columns(['a"b'])
+    made, bad = over(batch, value=Part(format=sg.Json()))
+    assert [message.value for message in made] == [b'{"a\\"b":%d}' % n for n in (1, 2, 3)]
+    assert not bad
+
+
+def test_rows_of_a_format_without_many() -> None:
+    """A format of a plugin writes row by row."""
+
+    class Names:
+        def encoder(self) -> Any:
+            return lambda row: ",".join(row).encode()
+
+    made, _ = over(BATCH, value=Part(format=Names()))
+    assert [message.value for message in made] == [b"id,note,place,raw"] * 3
 
 
 @pytest.mark.parametrize(
