@@ -55,6 +55,9 @@ def letter_id(failure: Failure, occurrence: int = 0) -> str:
             rest.append(str(occurrence).encode())
     else:
         rest = [_utf8(record.file), _utf8(record.columns), str(occurrence).encode()]
+        if failure.payload == "row" and failure.batch_id is not None:
+            # A batch keeps its number when it is replayed; an equal row of another one is another.
+            rest.append(_utf8(f"{failure.query_id}\0{failure.batch_id}"))
         rest += (record.key, record.value)
     digest = _begun(failure.app, failure.flow, failure.stage, failure.path).copy()
     digest.update(b"".join(map(_spelled, rest)))

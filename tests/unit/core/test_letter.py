@@ -61,8 +61,8 @@ OTHER_NOWHERE: list[dict[str, Any]] = [
 def test_how_it_failed_is_no_part(changes: dict[str, Any]) -> None:
     """P3: another attempt, batch, run or message is the same letter."""
     assert letter_id(failure(**changes)) == letter_id(FAILURE)
-    bare = failure(**NOWHERE, **changes)
-    assert letter_id(bare) == letter_id(failure(**NOWHERE))
+    nowhere = {**NOWHERE, "payload": "record"}
+    assert letter_id(failure(**nowhere, **changes)) == letter_id(failure(**nowhere))
 
 
 @pytest.mark.parametrize("changes", OTHER, ids=str)
@@ -102,3 +102,11 @@ def test_without() -> None:
     assert letter.record is FAILURE.record
     assert letter.without("trace").failure == replace(FAILURE, trace="")
     assert letter.without("trace", "message").failure == replace(FAILURE, trace="", message="")
+
+
+def test_equal_rows_of_two_batches() -> None:
+    """P3, P6: they are two letters; a batch that is replayed has the same number and query."""
+    row = {**NOWHERE, "payload": "row", "query_id": "q", "batch_id": 7}
+    assert letter_id(failure(**row)) == letter_id(failure(**row, attempts=3))
+    others = [{**row, "batch_id": 8}, {**row, "query_id": "r"}, {**row, "batch_id": None}]
+    assert len({letter_id(failure(**one)) for one in (row, *others)}) == 4
