@@ -160,6 +160,7 @@ CLASSES: Final[dict[str, _Table]] = {
             sparkguard.errors.ConfigError sparkguard.errors.StageError
             sparkguard.errors.PluginError sparkguard.errors.UnsupportedError
             sparkguard.executor.vectorised.ColumnsError
+            sparkguard.core.partial.NamingError
             """,
     },
 }

@@ -39,14 +39,18 @@ class Call:
             BaseException: what the function raises.
             RowsError, ColumnsError: it gave something else than it promised.
         """
-        given = self._function(batch.to_pandas() if self._pandas else batch)
+        # Otherwise one null makes all whole numbers of its column floats, and long ids others.
+        frame = batch.to_pandas(integer_object_nulls=True) if self._pandas else batch
+        given = self._function(frame)
         return self.fitted(given, batch.num_rows)
 
     def named(self, told: PartialFailure, rows: int) -> Given:
         """The result for the rows that are not named as bad; or what is wrong with it."""
         bad = list(told.failed)
-        if not bad or not all(type(row) is int and 0 <= row < rows for row in bad):
+        if not bad or not all(0 <= row < rows for row in bad):
             return RowsError(f"PartialFailure names rows {bad[:5]} of a batch of {rows:,}.")
+        if len(bad) == rows and told.result is None:
+            return pa.RecordBatch.from_pylist([], schema=self.schema)
         try:
             return self.fitted(told.result, rows - len(bad))
         except Exception as error:
@@ -87,6 +91,9 @@ class Call:
         return pa.RecordBatch.from_pandas(given, schema=self.schema, preserve_index=False)
 
     def _refuse_missing(self, names: list[str]) -> None:
+        twice = next((name for name in self.schema.names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ColumnsError(f"The function gave several columns named {twice!r}.")
         missing = [name for name in self.schema.names if name not in names]
         if missing:
             have = ", ".join(names) or "none"
@@ -113,6 +120,7 @@ class Vectorised:
     give_up: Callable[[int, BaseException, str], None]
     limit: int
     _attempts: int = field(default=0, init=False)
+    _uneven: RowsError | None = field(default=None, init=False)
 
     def over(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int]]:
         """What the function gave for the good rows, in order, and the places of the others."""
@@ -137,6 +145,9 @@ class Vectorised:
                     lost.append(row)
                 else:
                     made.append(kept.value)
+        if self._uneven is not None and not lost:
+            # A mean, or a head: nothing is wrong with any row, and all of them would be wrong.
+            self.give_up(0, self._uneven, "and each row alone gives one row")
         table = pa.Table.from_batches(made, self.call.schema).combine_chunks()
         columns = [_one(column) for column in table.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.call.schema), lost
@@ -147,13 +158,16 @@ class Vectorised:
             return self.call(part)
         except BaseException as error:  # whatever user code raises is a failure (P11)
             raised = error
+        if isinstance(raised, RowsError):
+            self._uneven = self._uneven or raised
         if isinstance(raised, PartialFailure) or self.attempt.is_poison(raised):
             return raised
         ended = self.attempt.retried(raised, partial(self.call, part))
         if isinstance(ended, Recovered):
             given: Given = ended.value
             return given
-        self._attempts = ended.attempts
+        # Of rows that the function names, each is tried again by itself.
+        self._attempts = 0 if isinstance(ended.error, PartialFailure) else ended.attempts
         return ended.error
 
     def _refused(self, one: pa.RecordBatch, row: int, error: BaseException) -> Recovered | None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -396,3 +397,103 @@ def test_objects_without_a_type() -> None:
 
     with pytest.raises(sg.StageError, match="plain Python objects"):
         plan(sg.deserialize(sg.Json(), name="plain"), score)
+
+
+def test_places_of_numpy() -> None:
+    """P6, P9: numpy's whole numbers name rows, and an outage that is named is no dead letter."""
+
+    @sg.map_batches(returns=SCORES)
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        bad = np.flatnonzero(pc.less(batch["amount"], 0).to_numpy(zero_copy_only=False))
+        good = batch.filter(pc.greater_equal(batch["amount"], 0))
+        error = ConnectionError("away") if len(bad) == 1 else ValueError("negative")
+        raise sg.PartialFailure(dict.fromkeys(bad, error), scored(good))
+
+    holds(go(score, orders(16, [3, 7])), 16, [3, 7])
+    retry = Retry(max_attempts=1)
+    with pytest.raises(sg.StageFailedError) as caught:
+        go(score, orders(16, [3]), score=replace(policy(), retry=retry))
+    assert (caught.value.action, caught.value.facts["cause"]) == ("restart", "transient")
+
+
+def test_all_of_them_failed() -> None:
+    """P6: there is no result then, and none is asked for."""
+
+    @sg.map_batches(returns=SCORES)
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise sg.PartialFailure({n: ValueError("bad") for n in range(batch.num_rows)})
+
+    holds(go(score, orders(4)), 4, [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "failed", [{0: "text"}, {0: ValueError}, {True: ValueError("x")}, {"0": ValueError("x")}]
+)
+def test_what_names_no_rows(failed: Any) -> None:
+    """P10: what is wrong with a PartialFailure is wrong with the code, and no row's fault."""
+
+    @sg.map_batches(returns=SCORES)
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise sg.PartialFailure(failed, scored(batch))
+
+    with pytest.raises(sg.StageFailedError, match="PartialFailure takes") as caught:
+        go(score, orders(4))
+    assert caught.value.facts["cause"] == "programming"
+
+
+@pytest.mark.parametrize("made", ["mean", "head"])
+def test_one_row_for_many(made: str) -> None:
+    """A mean, or a head: each row alone would get through, and be wrong."""
+
+    @sg.map_batches(returns=SCORES)
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        scores = scored(batch)
+        if made == "head":
+            return scores.slice(0, 1)
+        return pa.RecordBatch.from_pydict({"id": [0], "score": [pc.mean(scores["score"]).as_py()]})
+
+    with pytest.raises(sg.StageFailedError, match="gave 1 rows for 16"):
+        go(score, orders(16))
+
+
+def test_long_ids_in_pandas() -> None:
+    """A null beside it changes no whole number: pandas would make them floats."""
+
+    @sg.map_batches(returns="id long")
+    def score(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[["id"]]
+
+    made = plan(
+        sg.deserialize(sg.Json("id long"), name="decode"), score, sinks={"default": ListSink()}
+    )
+    values = [b'{"id": 9007199254740993}', b"{}"]
+    assert run(made, records(values)).rows == [{"id": 9007199254740993}, {"id": None}]
+
+
+def test_two_columns_of_one_name() -> None:
+    """P10: which one was meant is the code's business."""
+
+    @sg.map_batches(returns=SCORES)
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        made = scored(batch)
+        return pa.RecordBatch.from_arrays([*made.columns, made["id"]], ["id", "score", "id"])
+
+    with pytest.raises(sg.StageFailedError, match="several columns named 'id'"):
+        go(score, orders(4))
+
+
+def test_a_named_outage_after_a_retry() -> None:
+    """P7: rows that are named are tried again, also where the batch was tried again before."""
+    calls: list[int] = []
+
+    @sg.map_batches(returns=SCORES)
+    def score(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        if len(calls) == 1:
+            raise ConnectionError("away")
+        if len(calls) == 2:
+            raise sg.PartialFailure({0: ConnectionError("still away")}, scored(batch.slice(1)))
+        return scored(batch)
+
+    assert len(go(score, orders(4)).rows) == 4
+    assert calls == [4, 4, 1]
