@@ -27,6 +27,9 @@ ISOLATION_STARTED: Final = "sparkguard.isolation_started"
 ISOLATION_FINISHED: Final = "sparkguard.isolation_finished"
 """They were found: stage, batch_id, rows, written, dead_lettered, skipped, calls."""
 
+ISOLATION_JOURNAL: Final = "sparkguard.isolation_journal"
+"""A journal is not that of the batch as it is planned now: stage, batch_id, problem."""
+
 ISOLATION_LEFT: Final = "sparkguard.isolation_left"
 """Files of an isolation could not be removed, by hand they may be: folder, exception."""
 

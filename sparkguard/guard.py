@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,7 @@ class Guard:
             function=made.function,
             sinks=self.sinks,
             wants_sub_batch=made.signature().wants_sub_batch,
+            check=partial(self._check_sinks, names=self._needed(policy)),
         )
         shelf = ParquetShelf(made.name, self._state.path)
         return BatchFunction(bound, self._settler, self._stop, journals=self._journals, shelf=shelf)
@@ -303,6 +305,11 @@ class Guard:
                 raise SourceError(servers=servers)
             # A restart during an outage is left to Spark, which waits for the broker.
             self._reached.add(servers)
+
+    def _needed(self, policy: Policy) -> list[str]:
+        """The sinks that rows of a batch function may go to."""
+        leaves = policy.isolate or policy.whole_batch == "dead_letter"
+        return sorted(policy.sinks()) if leaves else []
 
     def _check_sinks(self, frame: DataFrame, names: Sequence[str]) -> None:
         topics = source_topics(frame)

@@ -7,6 +7,7 @@ whose call failed for good.
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ class BatchStage:
 
     Attributes:
         takes_origin: the function is handed the hidden columns too.
+        check: looks at the sinks before the first batch; raises what makes letters impossible.
     """
 
     app: str
@@ -47,6 +49,7 @@ class BatchStage:
     sinks: dict[str, Sink]
     wants_sub_batch: bool = False
     takes_origin: bool = False
+    check: Callable[[Any], None] = lambda _: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,10 +61,11 @@ class Tries:
     query_id: str | None
     failed: int = 0
     first: datetime = field(default_factory=lambda: datetime.now(UTC))
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def fresh(self) -> Tries:
         """The same batch, tried never."""
-        return Tries(batch=self.batch, batch_id=self.batch_id, query_id=self.query_id)
+        return replace(self, failed=0, first=datetime.now(UTC))
 
 
 class Attempts:
@@ -115,7 +119,8 @@ class Attempts:
         if not stage.wants_sub_batch:
             stage.function(shown, tries.batch_id)
             return
-        writer = f"{stage.app}/{stage.name}/{tries.query_id or 'batch'}"
+        # Outside a query no batch is replayed, and all have the same number.
+        writer = f"{stage.app}/{stage.name}/{tries.query_id or tries.token}"
         stage.function(shown, tries.batch_id, SubBatch.of(writer, tries.batch_id, rows))
 
     def met(self, error: BaseException, tries: Tries) -> Trouble:

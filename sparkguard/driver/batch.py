@@ -57,7 +57,8 @@ class BatchFunction:
             journals=journals or Journals(),
             shelf=shelf or ParquetShelf(stage.name, "state"),
         )
-        settler.on_commit[stage.name] = self._isolator.committed
+        self._checked = False
+        settler.on_commit.append(self._isolator.committed)
         self.__name__ = stage.name
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -65,6 +66,9 @@ class BatchFunction:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         tries = Tries(batch=batch, batch_id=batch_id, query_id=query_id)
         try:
+            if not self._checked:
+                self._stage.check(batch)
+                self._checked = True
             self._stop.gate(batch, query_id)
             jobs = Jobs(batch.sparkSession.sparkContext)
             counted = self._run(tries)

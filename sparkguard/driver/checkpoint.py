@@ -8,13 +8,30 @@ once batch n is done; ``sources/<i>/0`` says where source i began.
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 
 from sparkguard.driver.directory import Directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _VERSION = "v1"
 _NOTHING = "-"
 
 Offsets = dict[tuple[str, str], int]
+
+
+def checkpoint_of(batch: DataFrame) -> str | None:
+    """The checkpoint of the query whose micro-batch this is; None outside a query."""
+    frame: Any = getattr(batch, "_jdf", None)
+    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if query_id is None or frame is None:
+        return None
+    jvm: Any = batch.sparkSession.sparkContext._jvm  # noqa: SLF001  # the batch knows its query by id
+    active = frame.sparkSession().sharedState().activeStreamingQueries()
+    query = active.get(jvm.java.util.UUID.fromString(query_id))
+    return None if query is None else str(query.resolvedCheckpointRoot()).rstrip("/")
 
 
 class Checkpoint:
@@ -27,6 +44,16 @@ class Checkpoint:
         """The committed batches that the checkpoint still remembers, in order."""
         names = self._files.names("commits")
         return sorted(int(name) for name in names if name.isdigit())
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the query keeps state: then Spark commits no batch that was not evaluated."""
+        return self._files.holds("state")
+
+    def digest(self, batch_id: int) -> str | None:
+        """What batch n was planned to read, as a digest; None where that is not written."""
+        planned = self._files.read(f"offsets/{batch_id}")
+        return None if planned is None else blake2b(planned, digest_size=16).hexdigest()
 
     def records_in(self, batch_id: int) -> int | None:
         """How many records batch n read from Kafka, None where its offsets do not tell.

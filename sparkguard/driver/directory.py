@@ -28,6 +28,10 @@ class Directory:
         """Remove the file, if there is one."""
         filesystem.delete(self._fs, filesystem.join(self._root, name))
 
+    def holds(self, folder: str) -> bool:
+        """Whether there is such a folder."""
+        return filesystem.exists(filesystem.join(self.path, folder))
+
     def names(self, folder: str) -> list[str]:
         """Names of the files in a folder, without the folder's."""
         found = filesystem.list(self._fs, filesystem.join(self._root, folder))

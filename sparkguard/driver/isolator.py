@@ -11,12 +11,19 @@ from sparkguard.core.budget import Window
 from sparkguard.core.decide import stage_failed
 from sparkguard.core.failure import Cause, Failure
 from sparkguard.driver.attempts import Attempts, Tries
+from sparkguard.driver.checkpoint import Checkpoint, checkpoint_of
 from sparkguard.driver.isolation import Ended, Isolation, Left
 from sparkguard.driver.journal import Journal, Journals, Plan
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.shelf import Shelf
 from sparkguard.driver.stop import Stop
-from sparkguard.events import ISOLATION_FINISHED, ISOLATION_LEFT, ISOLATION_STARTED, log
+from sparkguard.events import (
+    ISOLATION_FINISHED,
+    ISOLATION_JOURNAL,
+    ISOLATION_LEFT,
+    ISOLATION_STARTED,
+    log,
+)
 
 
 class Isolator:
@@ -53,10 +60,34 @@ class Isolator:
         self._session = tries.batch.sparkSession
         name, query_id = self._stage.name, tries.query_id
         journal = self._journals.find(name, query_id)
-        if journal is None or journal.plan.batch_id == tries.batch_id:
-            return journal
+        if journal is None:
+            return None
+        facts = {"stage": name, "batch_id": tries.batch_id}
+        if journal.plan.batch_id == tries.batch_id:
+            offsets, stateful = self._planned(tries)
+            if offsets is None or journal.plan.offsets in (None, offsets):
+                if stateful:
+                    # Spark asks each of the query's operators for what it did in this batch.
+                    tries.batch.write.format("noop").mode("overwrite").save()
+                return journal
+            problem = "the batch was planned anew and reads other records"
+            log(ISOLATION_JOURNAL, level=logging.WARNING, **facts, problem=problem)
         self._forget(query_id, journal)
         return None
+
+    def _planned(self, tries: Tries) -> tuple[str | None, bool]:
+        """What the batch is planned to read, as a digest, and whether its query keeps state."""
+        path = checkpoint_of(tries.batch)
+        if path is None:
+            return None, False
+        try:
+            checkpoint = Checkpoint(path.removeprefix("file:"))
+            return checkpoint.digest(tries.batch_id), checkpoint.stateful
+        except Exception as error:
+            # Spark may know filesystems that Python does not; then a number must do.
+            problem = f"the checkpoint {path!r} cannot be read: {type(error).__name__}: {error}"
+            log(ISOLATION_JOURNAL, level=logging.WARNING, stage=self._stage.name, problem=problem)
+            return None, False
 
     def committed(self, query_id: str, batch_id: int) -> None:
         """Let go of what was set aside for a batch that Spark has committed; never raises."""
@@ -92,7 +123,8 @@ class Isolator:
             raise stage_failed(failure, "fail", reason) from failure.exception
         # A replay follows the journal and does not evaluate the flows again: they are counted now.
         flows = self._settler.settle(tries.query_id, tries.batch_id)
-        plan = replace(plans[-1], flows=tuple(sorted(flows)))
+        offsets, _ = self._planned(tries)
+        plan = replace(plans[-1], flows=tuple(sorted(flows)), offsets=offsets)
         journal = self._journals.begin(self._stage.name, tries.query_id, plan, tries.failed)
         self.isolate(tries, journal, failure)
         return flows

@@ -60,6 +60,7 @@ class Plan:
         folder: where the files are.
         schema: of the rows, as Spark's JSON.
         flows: those whose accounts of this batch are stored.
+        offsets: digest of what the batch was planned to read; None where nobody knows.
     """
 
     token: str
@@ -68,6 +69,7 @@ class Plan:
     schema: str
     files: tuple[File, ...]
     flows: tuple[str, ...] = ()
+    offsets: str | None = None
 
     @property
     def rows(self) -> int:

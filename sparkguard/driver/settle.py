@@ -40,7 +40,7 @@ class Settler:
 
     Attributes:
         breaches: budgets found exceeded after the commit.
-        on_commit: by batch stage, who is told of the query and batch that Spark has committed.
+        on_commit: who is told of each query's batch that Spark has committed.
     """
 
     def __init__(self, app: str, accounts: Accounts, members: Members, breaches: Breaches) -> None:
@@ -51,7 +51,7 @@ class Settler:
         self._budgets: dict[tuple[str, str], Budget] = {}
         self._windows: dict[_Key, _Judged] = {}
         self._driven: set[str] = set()
-        self.on_commit: dict[str, Callable[[str, int], None]] = {}
+        self.on_commit: list[Callable[[str, int], None]] = []
         self._lock = threading.Lock()
 
     def watch(self, flow: str, budgets: Mapping[str, Budget | None]) -> None:
@@ -82,7 +82,7 @@ class Settler:
         if query_id is not None and not committed:
             self._driven.add(query_id)
         if query_id is not None and batch_id is not None and committed:
-            for told in tuple(self.on_commit.values()):
+            for told in tuple(self.on_commit):
                 told(query_id, batch_id)
         # After the commit the next batch may run already, and what has no batch is its own.
         strays = not committed or query_id not in self._driven

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from sparkguard.driver.checkpoint import checkpoint_of
 from sparkguard.driver.journal import File, Part, Plan
 from sparkguard.errors import SparkguardError
 from sparkguard.events import ISOLATION_LEFT, log
@@ -69,21 +70,27 @@ class ParquetShelf:
         """Set the rows aside; what lay here before is removed."""
         from pyspark.sql import functions as f
 
+        if ROW_COLUMN in batch.columns:
+            msg = f"The batch has a column {ROW_COLUMN!r}, in which its rows would be numbered."
+            raise SparkguardError(msg)
         token = uuid.uuid4().hex
         session = batch.sparkSession
-        shelf = join(_checkpoint(batch) or self._other, _FOLDER, self._stage)
+        shelf = join(checkpoint_of(batch) or self._other, _FOLDER, self._stage)
         folder = join(shelf, f"{batch_id}-{token[:8]}")
         _delete(session, shelf)
         numbered = batch.withColumn(ROW_COLUMN, f.monotonically_increasing_id())
         with _set(session, _WRITTEN):
             numbered.write.mode("overwrite").parquet(folder)
-        return Plan(
+        plan = Plan(
             token=token,
             batch_id=batch_id,
             folder=folder,
             schema=numbered.schema.json(),
             files=_files(session, folder),
         )
+        # What can be written and not be read must not become a plan.
+        self.take(batch, plan, range(plan.rows))
+        return plan
 
     def take(self, batch: DataFrame, plan: Plan, rows: range) -> DataFrame:
         """These rows of a batch that was set aside, in the session of `batch`."""
@@ -157,17 +164,6 @@ def _delete(session: SparkSession, folder: str) -> None:
     context: Any = session.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(folder)  # noqa: SLF001  # Spark's own filesystems
     path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)  # noqa: FBT003, SLF001
-
-
-def _checkpoint(batch: DataFrame) -> str | None:
-    """The checkpoint of the query whose batch this is; None outside a query."""
-    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    if query_id is None:
-        return None
-    jvm: Any = batch.sparkSession.sparkContext._jvm  # noqa: SLF001  # the batch knows its query by id
-    active = batch._jdf.sparkSession().sharedState().activeStreamingQueries()  # noqa: SLF001
-    query = active.get(jvm.java.util.UUID.fromString(query_id))
-    return None if query is None else str(query.resolvedCheckpointRoot()).rstrip("/")
 
 
 def _file_name(stage: str) -> str:

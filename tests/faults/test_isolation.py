@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 import sparkguard as sg
 from tests.spark.made import (
@@ -16,6 +18,7 @@ from tests.spark.made import (
     guard,
     kafka_stream,
     price,
+    stream,
 )
 from tests.spark.target import ISOLATE, Target, exact, left_over, own, prices, started
 
@@ -127,3 +130,82 @@ def test_a_stop_in_the_middle(spark: SparkSession, tmp_path: Path) -> None:
     assert len(own(tmp_path)) == 3
     exact(made, 200, 3)
     assert left_over(tmp_path) == []
+
+
+def test_a_batch_that_was_planned_anew(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P1: a journal holds for the records that the batch was planned to read, and no others."""
+    target = Target(tmp_path)
+    steps = iter(range(1_000))
+
+    def crash(_: sg.SubBatch) -> None:
+        if next(steps) == 3:
+            raise Crash
+
+    target.before = crash
+    made, query = started(spark, tmp_path, target, prices(20, {3}))
+    with pytest.raises(sg.StageFailedError):
+        made.run(query)
+    # What an operator does to a query that is stuck; then Spark plans the batch from what is there.
+    for folder in ("offsets", "sources"):
+        shutil.rmtree(tmp_path / "checkpoint" / folder)
+    made, query = started(spark, tmp_path, target, prices(60, {3}))
+    made.run(query)
+
+    assert committed(tmp_path) == [0]
+    assert set(target.ids()) == set(range(60)) - {3}
+    assert "planned anew" in caplog.text
+    exact(made, 60, 1)
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_replay_behind_a_stateful_operator(
+    spark: SparkSession, tmp_path: Path, version: str
+) -> None:
+    """P1: Spark commits no batch whose operators it has not heard of, so they run once more."""
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    conf = {
+        "spark.sql.streaming.stateStore.providerClass": provider,
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": version,
+    }
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    found: dict[int, int] = {}
+    calls = iter(range(1_000))
+
+    @sg.foreach_batch
+    def store(batch: DataFrame, batch_id: int) -> None:
+        if next(calls) == 3:
+            raise Crash
+        rows = [(row.k, row["count"]) for row in batch.collect()]
+        if any(k == 3 for k, _ in rows):
+            raise ValueError("refused")
+        found.update(rows)
+
+    try:
+        for batches in (1, 1, 2):
+            made = guard(tmp_path, stages={"store": ISOLATE})
+            lines = [[str(n) for n in range(100)]] * batches
+            counted = (
+                stream(spark, tmp_path, *lines)
+                .groupBy((f.col("value").cast("int") % 10).alias("k"))
+                .count()
+            )
+            query = build(counted, tmp_path, made.foreach_batch(store), mode="update")
+            if not found:
+                with pytest.raises(sg.StageFailedError):
+                    made.run(query)
+                found[0] = 0
+            else:
+                made.run(query)
+    finally:
+        for name in conf:
+            spark.conf.unset(name)
+    assert committed(tmp_path) == [0, 1]
+    assert found == {k: 20 for k in range(10) if k != 3}
+    assert [json.loads(it.record.value or b"") for it in own(tmp_path)] == [
+        {"k": 3, "count": 10},
+        {"k": 3, "count": 20},
+    ]

@@ -161,13 +161,17 @@ def _as_dict(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def build(
-    guarded: DataFrame, folder: Path, batch_function: Callable[[DataFrame, int], None]
+    guarded: DataFrame,
+    folder: Path,
+    batch_function: Callable[[DataFrame, int], None],
+    mode: str = "append",
 ) -> Callable[[], StreamingQuery]:
     """What starts the query over everything there is."""
 
     def query() -> StreamingQuery:
         return (
             guarded.writeStream.foreachBatch(batch_function)
+            .outputMode(mode)
             .option("checkpointLocation", str(folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
