@@ -134,6 +134,8 @@ class Production:
         outgoing, stage = self._bound.outgoing, self._bound.name
         shown = _shown(frame)
         twice = next((name for name in shown if shown.count(name) > 1), None)
+        if not shown:
+            raise StageError("the frame has no columns.", stage=stage)
         if twice is not None:
             raise StageError(f"the frame has several columns named {twice!r}.", stage=stage)
         for name in outgoing.columns():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from sparkguard.sinks._kafka_producer import Carrier, Message
+from sparkguard.sinks._kafka_producer import CHECK_SECONDS, Carrier, Message
 
 Outbound = tuple[str, bytes | None, bytes | None, Any, int]
 """Topic, value, key, headers and partition; -1 is chosen by key."""
@@ -75,6 +75,15 @@ class QuietCourier(Carrier):
         left = self._length()
         if left != self._left:
             self._left, self.heard = left, time.monotonic()
+
+    def ask_for(self, topic: str) -> None:
+        """Ask for the topic's partitions anew; the client itself asks every five minutes."""
+        for one in (self._client(alone=False), self._client(alone=True)):
+            try:
+                one.producer.list_topics(topic, CHECK_SECONDS)
+            except one.refusal as error:
+                # Then what the client knows is what there is.
+                one.troubles.append(error.args[0].str())
 
     @property
     def waits(self) -> bool:

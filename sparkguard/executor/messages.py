@@ -150,13 +150,13 @@ class _WholeRows:
         if self._made is not None:
             self._many, self._made = self._made(names), None
         if self._many is None or len(shown.batch) == 1:
-            return [self._encode(row) for row in shown.rows]
+            return [_plain(self._encode(row)) for row in shown.rows]
         return self._many([OnlyColumn()(shown.column(name)) for name in names])
 
 
 def _by_format(encode: Callable[[Any], bytes], column: str, shown: Shown) -> list[Any]:
     values = OnlyColumn()(shown.column(column))
-    return [None if value is None else encode(value) for value in values]
+    return [None if value is None else _plain(encode(value)) for value in values]
 
 
 def _as_it_is(column: str, shown: Shown) -> list[Any]:
@@ -179,7 +179,7 @@ def _plain(value: Any) -> bytes | None:
         return value
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
-    msg = f"The function gave {type(value).__name__}; it must give bytes, text or None."
+    msg = f"A part of a message is bytes, text or None, not {type(value).__name__}."
     raise TypeError(msg)
 
 
@@ -199,4 +199,7 @@ def _named_headers(names: list[str], writers: list[Write], shown: Shown) -> list
 
 def _all_headers(column: str, shown: Shown) -> list[Any]:
     given = shown.column(column).column(0).to_pylist()
+    if any(one["key"] is None for found in given if found for one in found):
+        msg = "A header has no name."
+        raise ValueError(msg)
     return [found and [(one["key"], one["value"]) for one in found] for found in given]

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -54,8 +54,24 @@ _OF_THE_BATCH: Final = frozenset(
 _OF_THE_MESSAGE: Final = _OF_THE_BATCH | {"_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
 """What a message is refused for, and would be again."""
 
+_AGAIN: Final = _OF_THE_BATCH | {"_UNKNOWN_PARTITION"}
+"""What is sent once more before it is judged."""
+
+_NEWS_SECONDS: Final = 5.0
+"""So long what was learned of a topic's partitions holds."""
+
 _OF_ITS_TOPIC: Final = frozenset({"_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
 """The row's own fault where it names the topic; else the topic is missing for all."""
+
+
+class _Refused(NamedTuple):
+    """A message that was refused: when, and whether it was sent alone."""
+
+    row: int
+    message: Message
+    error: Any
+    alone: bool
+    at: float
 
 
 class Production:
@@ -71,10 +87,9 @@ class Production:
         self._attempt = Attempt(self.work, self._step)
         self._messages = Messages(plan.outgoing)
         self._fixed = plan.outgoing.fixed_topic
-        self._refused: deque[tuple[int, Message, Any, bool]] = deque()
-        self._courier = QuietCourier(
-            plan.producer, self._step.name, self._judge, self._stop_if_asked
-        )
+        self._refused: deque[_Refused] = deque()
+        self._courier = QuietCourier(plan.producer, self._step.name, self._judge, self._meanwhile)
+        self._asked: dict[str, float] = {}
         self._kept: list[tuple[int, Source]] = []
         self._kept_bytes = 0
         self._next = 0
@@ -171,7 +186,14 @@ class Production:
     # --- hearing ----------------------------------------------------------------------------
 
     def _judge(self, row: int, message: Message, error: Any, alone: bool) -> None:  # noqa: FBT001
-        self._refused.append((row, message, error, alone))
+        refused = _Refused(row, message, error, alone, time.monotonic())
+        self._refused.append(refused)
+
+    def _meanwhile(self) -> None:
+        """While the queue is full: an outage need not wait for the rest of the rows."""
+        self._stop_if_asked()
+        if self._refused and self._refused[0].error.name() not in _AGAIN:
+            self._enact(self._refused.popleft())
 
     def _hear_all(self) -> None:
         while self._courier.waits or self._refused:
@@ -181,14 +203,31 @@ class Production:
         self._courier.poll(seconds)
         self._stop_if_asked()
         while self._refused:
-            row, message, error, alone = self._refused.popleft()
-            if not alone and error.name() in _OF_THE_BATCH:
-                self._send(row, message, alone=True)
+            refused = self._refused.popleft()
+            code = refused.error.name()
+            of_batch = not refused.alone and code in _OF_THE_BATCH
+            if of_batch or (code == "_UNKNOWN_PARTITION" and self._asked_since(refused)):
+                self._send(refused.row, refused.message, alone=True)
             else:
-                self._leave(row, self._error(message, error))
+                self._enact(refused)
         if not self._courier.patient:
             # Each of them is then refused, for want of an answer.
             self._courier.drop(in_flight=True)
+
+    def _enact(self, refused: _Refused) -> None:
+        self._leave(refused.row, self._error(refused.message, refused.error))
+
+    def _asked_since(self, refused: _Refused) -> bool:
+        """Whether the topic's partitions were asked for since: it may have got some."""
+        topic, now = refused.message.topic, time.monotonic()
+        asked = self._asked.get(topic, -_NEWS_SECONDS)
+        if refused.at < asked:
+            return True
+        if now < asked + _NEWS_SECONDS:
+            return False
+        self._courier.ask_for(topic)
+        self._asked[topic] = time.monotonic()
+        return True
 
     def _error(self, message: Message, error: Any) -> ProduceError:
         name, topic = error.name(), message.topic
@@ -207,8 +246,8 @@ class Production:
         if now < self._look_at:
             return
         self._look_at = now + SLICE_SECONDS
-        if self.work.task.cancelled():
-            raise StoppedError("The task is being stopped.")
+        if self.work.task.given_up():
+            raise StoppedError("Spark closed the worker's socket.")
 
 
 def run(

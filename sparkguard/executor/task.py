@@ -84,10 +84,19 @@ class Task:
 
     def cancelled(self) -> bool:
         """Whether the query is being stopped, as far as a worker can see."""
-        return self._closed_within(0) or self._marked()
+        return self.given_up() or self._marked()
+
+    def given_up(self) -> bool:
+        """Whether Spark waits for this task no longer; a stop that was asked for lets it end."""
+        return self._closed_within(0)
 
     def _marked(self) -> bool:
-        return self.stop_marker is not None and exists(self.stop_marker)
+        try:
+            return self.stop_marker is not None and exists(self.stop_marker)
+        except Exception as error:
+            # A state that cannot be read asks for nothing.
+            sys.stderr.write(f"No look for a stop marker: {error!r}\n")
+            return False
 
     def _closed_within(self, seconds: float) -> bool:
         """Sleep so long, or until Spark closes the worker's socket; whether it did."""

@@ -16,6 +16,7 @@ How = str | Format | tuple[str, Format] | Callable[[dict[str, Any]], Any]
 _OURS = {
     "transactional.id": "would need transactions, which records are not sent in",
     "delivery.report.only.error": "would hide the reports that the task waits for",
+    "default.topic.config": "is an old place for settings: give them as they are",
 }
 
 

@@ -81,3 +81,10 @@ def test_outside_of_spark() -> None:
     assert (task.query_id, task.batch_id, task.attempt) == (None, None, 0)
     assert task.stop_marker == "/nowhere/stop"
     assert task.socket is None
+
+
+def test_a_marker_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """A state that does not answer asks for nothing."""
+    task = Task(stop_marker="nobodyknows://bucket/stop")
+    assert not task.cancelled()
+    assert "No look for a stop marker" in capsys.readouterr().err

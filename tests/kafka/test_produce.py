@@ -1,6 +1,7 @@
 """produce over a real broker: ids and bytes of what arrived are compared, never counts alone."""
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -404,3 +405,83 @@ def test_said_before_anything_is_sent(
     with pytest.raises(kind, match=re.escape(sentence)):
         guard.produce(out(broker, **options)).write(frame)
     assert time.monotonic() - begun < 20
+
+
+def test_a_stop_that_nobody_took_back(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard
+) -> None:
+    """A stop lets what runs end: rows that are sent are not sent again for it."""
+    name = topic(1)
+    guard._state.request_stop()
+    guard.produce(out(broker, topic=name)).write(orders(spark))
+    assert arrived(broker, name) == expected()
+
+
+def test_a_partition_that_came_later(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard, tmp_path: Path
+) -> None:
+    """P6: a client may know too few partitions; it asks again before a row is refused for it."""
+    name = topic(1)
+    production = guard.produce(out(broker, topic=name, partition="p"))
+    production.write(orders(spark, 4).withColumn("p", f.lit(0)))
+    broker.add_partitions(name, 2)
+    production.write(orders(spark, 8).where("id > 3").withColumn("p", f.col("id") % 3))
+    assert {(m.key, m.partition) for m in broker.read_all(name)} == {
+        *((b"%d" % n, 0) for n in (0, 1, 2, 3, 6)),
+        *((b"%d" % n, 1) for n in (4, 7)),
+    }
+    assert counts(guard) == (8, 7, 0, 1)
+    ((value,),) = letters(tmp_path, "value")
+    assert json.loads(value)["id"] == 5
+
+
+def test_an_outage_with_a_full_queue(spark: SparkSession, guard: sg.Guard) -> None:
+    """P9: it ends with the delivery timeout, and not with one for each queue of rows."""
+    with Broker() as other:
+        limits = {"delivery.timeout.ms": 3_000, "queue.buffering.max.messages": 50}
+        name = other.create_topic("orders", 1)
+        production = guard.produce(out(other, topic=name, producer=limits))
+        production.write(orders(spark, 10))
+        other.kill()
+        began = time.monotonic()
+        with pytest.raises(sg.StageFailedError) as caught:
+            production.write(orders(spark, 20_000))
+        assert time.monotonic() - began < 20
+    assert (caught.value.action, caught.value.facts["cause"]) == ("restart", "transient")
+
+
+def test_a_frame_without_columns(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard
+) -> None:
+    """Rows without columns are no messages, and are not dropped without a word."""
+    production = guard.produce(out(broker, topic=topic(1), key=None))
+    with pytest.raises(sg.StageError, match="no columns"):
+        production.write(orders(spark).select())
+
+
+def test_equal_rows_of_batches(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard, tmp_path: Path
+) -> None:
+    """P3, P6: rows without coordinates that are equal, in two batches, are two letters."""
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        path = tmp_path / "in" / f"{number}.txt"
+        path.write_text("9\n")
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    frame = (
+        spark.readStream.format("text")
+        .option("maxFilesPerTrigger", 1)
+        .load(str(tmp_path / "in"))
+        .selectExpr("cast(value as int) as p", "1 as id")
+    )
+    production = guard.produce(out(broker, topic=topic(1), partition="p"))
+    guard.run(
+        lambda: (
+            production.stream(frame)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+    )
+    assert counts(guard) == (2, 0, 0, 2)
+    assert letters(tmp_path, "count(distinct id)") == [(2,)]

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.support import jars, parts
 from tests.support.process import Child, free_port, listening
@@ -157,6 +157,11 @@ class Broker:
         self._wait_for_topic(name, present=True)
         return name
 
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions, and wait until they are there."""
+        self._admin.create_partitions([NewPartitions(name, total)])[name].result(CALL_SECONDS)
+        self._wait_for_topic(name, present=True, partitions=total)
+
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until it is gone."""
         self._forget_producer()
@@ -267,16 +272,18 @@ class Broker:
         except KafkaException:
             return False
 
-    def _wait_for_topic(self, name: str, *, present: bool) -> None:
+    def _wait_for_topic(self, name: str, *, present: bool, partitions: int = 1) -> None:
         deadline = time.monotonic() + CALL_SECONDS
-        while self._has_topic(name) is not present:
+        while self._has_topic(name, partitions) is not present:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"Topic {name!r} did not {'appear' if present else 'go'}.")
             time.sleep(0.02)
 
-    def _has_topic(self, name: str) -> bool:
+    def _has_topic(self, name: str, partitions: int) -> bool:
         found = self._admin.list_topics(timeout=CALL_SECONDS).topics.get(name)
-        return found is not None and all(p.leader >= 0 for p in found.partitions.values())
+        if found is None or len(found.partitions) < partitions:
+            return False
+        return all(p.leader >= 0 for p in found.partitions.values())
 
     def _last_words(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])

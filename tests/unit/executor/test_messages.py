@@ -79,7 +79,7 @@ def test_functions_give_bytes_or_text() -> None:
     found = {1: "ü", 2: bytearray(b"x"), 3: 4}
     made, bad = over(BATCH, value=Part(function=lambda row: found[row["id"]]))
     assert [message and message.value for message in made] == ["ü".encode(), b"x", None]
-    assert bad == [(2, TypeError, "The function gave int; it must give bytes, text or None.")]
+    assert bad == [(2, TypeError, "A part of a message is bytes, text or None, not int.")]
 
 
 def test_topics_and_partitions() -> None:
@@ -173,3 +173,24 @@ def test_what_a_format_does_not_write(format: Any, value: Any) -> None:
         format.encoder()(value)
     assert sg.Text().encoder()(12) == b"12"
     assert sg.Raw().encoder()(bytearray(b"x")) == b"x"
+
+
+def test_a_header_without_a_name() -> None:
+    """P6: it is its row's failure, and not sent under some other name."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    column = pa.array([[{"key": None, "value": b"v"}], [], None], kind)
+    made, bad = over(BATCH.append_column("h", column), headers="h")
+    assert [message and message.headers for message in made] == [None, [], None]
+    assert bad == [(0, ValueError, "A header has no name.")]
+
+
+def test_a_format_that_gives_no_bytes() -> None:
+    """P6: text is sent as UTF-8; anything else is the row's failure."""
+
+    class Odd:
+        def encoder(self) -> Any:
+            return lambda value: 5 if value == 2 else str(value)
+
+    made, bad = over(BATCH, value=Part(column="id", format=Odd()))
+    assert [message and message.value for message in made] == [b"1", None, b"3"]
+    assert [row for row, _, _ in bad] == [1]

@@ -112,3 +112,9 @@ def test_no_record_stage() -> None:
     guard.flow(sg.map(place), name="out")
     with pytest.raises(sg.StageError, match="another flow named 'out'"):
         guard.produce(stage)
+
+
+def test_settings_in_an_old_place() -> None:
+    """P2: what librdkafka takes for each topic apart could take acknowledgements away."""
+    with pytest.raises(sg.StageError, match="an old place"):
+        sg.produce(name="o", topic="t", value="v", producer={"default.topic.config": {"acks": 0}})
