@@ -18,7 +18,7 @@ PYTEST := $(PYTHON) -m pytest
 # Extra arguments for pytest: make test ARGS='-k ledger -x'.
 ARGS ?=
 
-.PHONY: help setup lock demo test test-faults test-cluster check format bench docs clean
+.PHONY: help setup lock demo test test-faults test-cluster soak check format bench docs clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-faults: setup ## Run the tests that kill workers, drivers and brokers.
 
 test-cluster: setup ## Run the tests on a standalone cluster whose parts are killed.
 	@$(PYTEST) tests/cluster $(ARGS)
+
+soak: setup ## Run a steady load with faults for ten minutes (ARGS='--minutes 2 --seed 7').
+	@$(PYTHON) -m tests.soak $(ARGS)
 
 check: setup ## Run ruff, mypy and import-linter.
 	@$(PYTHON) -m ruff check .

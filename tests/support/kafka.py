@@ -102,6 +102,14 @@ class Broker:
         """Whether the process lives; it may be paused or still starting."""
         return self._child is not None and self._child.running
 
+    def second_listener(self, port: int, advertised: int) -> None:
+        """Listen at one more port, whose clients are told to come to another one."""
+        settings = self._where()
+        settings["listeners"] += f",PROXIED://127.0.0.1:{port}"
+        settings["advertised.listeners"] += f",PROXIED://127.0.0.1:{advertised}"
+        names = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"
+        self._settings |= settings | {"listener.security.protocol.map": names}
+
     def start(self) -> Self:
         """Start the process, or start it again, and wait until it serves."""
         properties = self.folder / "server.properties"
@@ -235,15 +243,17 @@ class Broker:
         }
 
     def _properties(self) -> str:
+        lines = SETTINGS | self._where() | self._settings
+        return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+    def _where(self) -> dict[str, str]:
         controller = f"127.0.0.1:{free_port()}"
-        where = {
+        return {
             "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.servers}",
             "controller.quorum.voters": f"1@{controller}",
             "log.dirs": str(self.folder / "data"),
         }
-        lines = SETTINGS | where | self._settings
-        return "".join(f"{key}={value}\n" for key, value in lines.items())
 
     def _command(self, main: str, *args: str) -> list[str]:
         return [str(self.java), *JVM, "-cp", self.classpath, main, *args]
