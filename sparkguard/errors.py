@@ -11,6 +11,8 @@
     ├── ProduceError              Kafka does not take a record
     │   └── TooLargeError         because it is too large
     ├── SourceError               what a query reads cannot be reached
+    ├── WorkerCrashError          a record ended the worker's process
+    ├── RecordTimeoutError        a record took longer than its stage allows
     ├── StageFailedError          an outcome said fail or restart; carries the failure's facts
     ├── UnsupportedError          the engine at hand cannot do it (Spark Connect)
     └── RestartLimitError         the supervisor's limit is used up; the process exits with 75
@@ -158,6 +160,31 @@ class SourceError(SparkguardError):
             f"The source cannot be read: no broker answers at {servers}. "
             "Start it, or correct the option kafka.bootstrap.servers."
         )
+
+
+class WorkerCrashError(SparkguardError):
+    """A record ended the process that worked on it, in careful mode.
+
+    Attributes:
+        how: the signal or the exit code.
+    """
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        super().__init__(f"The process that worked on this record {how}.")
+
+
+class RecordTimeoutError(SparkguardError):
+    """A record took longer in a stage than its ``record_timeout``; raised where it was.
+
+    Attributes:
+        seconds: what the stage allows.
+    """
+
+    def __init__(self, stage: str, seconds: float) -> None:
+        self.stage = stage
+        self.seconds = seconds
+        super().__init__(f"Stage {stage!r} took longer than {seconds:g} s (record_timeout).")
 
 
 class UnsupportedError(SparkguardError):

@@ -39,6 +39,9 @@ BUDGET_EXCEEDED: Final = "sparkguard.budget_exceeded"
 COUNTS_LOST: Final = "sparkguard.counts_lost"
 """A committed batch has no account, its driver died first: flow, batch_id, in."""
 
+CARE_ENDED: Final = "sparkguard.care_ended"
+"""The note that a worker of a query died could not be removed: query_id, problem."""
+
 QUERY_STARTED: Final = "sparkguard.query_started"
 """The supervisor started a query: query, starts."""
 

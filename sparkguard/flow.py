@@ -30,7 +30,7 @@ class Bound:
     """What a guard gives its flows.
 
     Attributes:
-        breaches: folder of the budgets that queries were found to exceed.
+        breaches: folder of what tasks are to know of their query.
         mailbox: makes the way back for the workers' counts; None where there is none.
         streams: told the use token of every flow that reads a stream.
         check: looks at sinks and source before a frame is read; raises what makes it impossible.
@@ -84,7 +84,7 @@ class Flow:
             shape=self.shape,
             sinks=self.bound.sinks,
             stop_marker=self.bound.stop_marker,
-            breaches=self._breaches(),
+            breaches=self.bound.breaches,
             zone=frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC",
         )
         if frame.isStreaming:
@@ -101,11 +101,6 @@ class Flow:
         return arranged.frame.mapInArrow(
             functools.partial(_run, _packed(plan), accumulator), schema
         )
-
-    def _breaches(self) -> str | None:
-        """Where tasks look for a breach; a look costs, so only where a stage has a budget."""
-        budgets = [policy.budget for policy in self.policies.values()]
-        return self.bound.breaches if any(budgets) else None
 
     def _sinks(self) -> list[str]:
         """The sinks that letters of this flow may go to."""

@@ -253,6 +253,7 @@ class Guard:
             tell=lambda event: plugins.notify(self.members, event),
             started=self._started,
             breach=self._settler.breaches.take,
+            careful=self._settler.breaches.careful,
             flows=lambda: dict(self._flows),
         )
         limit = limit_of(self.settings)

@@ -235,6 +235,8 @@ class StageSettings(Model):
     """Who decides when the code is wrong. Unsaid: `fail`."""
     on_fatal: HandlerName | None = None
     """Who decides when the process is in trouble. Unsaid: `fail`."""
+    on_crash: HandlerName | None = None
+    """Who decides about a record that ends its worker's process. Unsaid: `fail`."""
     by_exception: dict[StrictStr, HandlerName] = Field(default_factory=dict)
     """Handlers for poison by exception class; subclasses too, the most specific first."""
     classify: dict[Cause, tuple[StrictStr, ...]] = Field(default_factory=dict)
@@ -245,6 +247,9 @@ class StageSettings(Model):
     """When to try again."""
     task_timeout: Duration = "5m"
     """From the first failure on, without progress in between; bounds tries and waits together."""
+    record_timeout: Duration | None = None
+    """How long one record may take in a stage of a flow; of a map_batches, one call. Unsaid: any
+    time."""
     budget: BudgetSettings = BudgetSettings()
     """How much may fail before the stage stops."""
     on_null: OnNull = "pass"

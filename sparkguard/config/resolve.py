@@ -45,7 +45,12 @@ MAX_CALLS: Final = {
 
 _WHOLE_BATCH: Final = {"skip": "log_and_continue", "dead_letter": "dead_letter"}
 
-_BY_CAUSE: Final = {"on_transient": "restart", "on_programming": "fail", "on_fatal": "fail"}
+_BY_CAUSE: Final = {
+    "on_transient": "restart",
+    "on_programming": "fail",
+    "on_fatal": "fail",
+    "on_crash": "fail",
+}
 
 _M = TypeVar("_M", bound=Model)
 
@@ -79,6 +84,9 @@ def policy(
         name: resolver.handler(getattr(merged, name), default, layers.path(name))
         for name, default in {"handler": handler, **_BY_CAUSE}.items()
     }
+    if category is Category.PRODUCTION:
+        # No worker calls its function; what `defaults:` says is about the flows.
+        handlers["on_crash"] = None
     by_exception = resolver.by_exception(layers)
     classify = resolver.classify(layers)
     sink = resolver.sink_name(merged.sink or DEFAULT_SINK, layers.path("sink"))
@@ -90,6 +98,7 @@ def policy(
         sink=sink,
         retry=_retry(merged),
         task_timeout=seconds(merged.task_timeout),
+        record_timeout=seconds(merged.record_timeout or "0s") or None,
         budget=_budget(merged),
         on_null=merged.on_null,
         redact=settings.redact,

@@ -155,7 +155,12 @@ CLASSES: Final[dict[str, _Table]] = {
             """,
     },
     "sparkguard": {
-        TRANSIENT: "sparkguard.errors.SinkError sparkguard.errors.SourceError",
+        # What hangs mostly waits for somebody who does not answer.
+        TRANSIENT: """
+            sparkguard.errors.SinkError sparkguard.errors.SourceError
+            sparkguard.errors.RecordTimeoutError
+            """,
+        FATAL: "sparkguard.errors.WorkerCrashError",
         PROGRAMMING: """
             sparkguard.errors.ConfigError sparkguard.errors.StageError
             sparkguard.errors.PluginError sparkguard.errors.UnsupportedError
@@ -329,8 +334,11 @@ JAVA: Final[dict[str, Cause]] = _flat(
 )
 """By the class of a Java exception that carries neither condition nor SQLSTATE."""
 
+WORKER_DIED: Final = "Python worker exited unexpectedly"
+"""What Spark says of a worker that ended without telling why."""
+
 PHRASES: Final[dict[str, Cause]] = {
-    "Python worker exited unexpectedly": FATAL,
+    WORKER_DIED: FATAL,
     "Python worker process terminated due to idle timeout": TRANSIENT,
     "ExecutorLostFailure": TRANSIENT,
 }

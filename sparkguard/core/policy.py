@@ -61,10 +61,12 @@ class Policy:
         handler: decides about poison.
         on_transient: decides when the retries of a transient cause are used up.
         on_programming, on_fatal: decide about those causes.
+        on_crash: decides about a record that ended its process; None leaves it to `on_fatal`.
         by_exception: (qualified class name, handler), the most specific class wins.
         classify: (qualified class name, cause), asked before the built-in classifier.
         sink: name of the sink for outcomes that name none.
         task_timeout: seconds from the first failure without progress in between.
+        record_timeout: seconds that one record may take in the stage; None for any number.
         max_calls: of a vectorised function, for one batch whose bad rows are looked for.
         redact: regular expressions; what matches is masked in messages and traces.
     """
@@ -73,11 +75,13 @@ class Policy:
     on_transient: Handler
     on_programming: Handler
     on_fatal: Handler
+    on_crash: Handler | None = None
     by_exception: tuple[tuple[str, Handler], ...] = ()
     classify: tuple[tuple[str, Cause], ...] = ()
     sink: str = "default"
     retry: Retry = Retry()
     task_timeout: float = 300.0
+    record_timeout: float | None = None
     budget: Budget | None = Budget()
     on_null: OnNull = "pass"
     redact: tuple[str, ...] = ()
@@ -95,7 +99,8 @@ class Policy:
 
     def handlers(self) -> tuple[Handler, ...]:
         """Every handler that may be asked."""
-        named = tuple(handler for _, handler in self.by_exception)
+        named = [handler for _, handler in self.by_exception]
+        named += [self.on_crash] if self.on_crash else []
         return (self.handler, self.on_transient, self.on_programming, self.on_fatal, *named)
 
     def sinks(self) -> set[str]:

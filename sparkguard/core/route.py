@@ -6,11 +6,13 @@ see poison only, and an outage is nobody's dead letter unless the settings say s
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.fingerprint import canonical
 from sparkguard.core.policy import Handler, Policy
+
+CRASH: Final = "sparkguard.errors.WorkerCrashError"
 
 
 def route(failure: Failure, policy: Policy) -> Handler:
@@ -21,7 +23,8 @@ def route(failure: Failure, policy: Policy) -> Handler:
         case Cause.PROGRAMMING:
             return policy.on_programming
         case Cause.FATAL:
-            return policy.on_fatal
+            crashed = CRASH in failure.exception_types
+            return policy.on_crash if crashed and policy.on_crash else policy.on_fatal
         case Cause.POISON:
             special = _by_exception(failure, policy)
             return policy.handler if special is None else special

@@ -35,6 +35,7 @@ class Desk:
         tell: tells the watchers.
         started: told of every query that starts.
         breach: the budget that a run of a query was found to exceed, by its run's id.
+        careful: asks a query's tasks for care; whether they were asked before.
         flows: names of the stages by flow.
     """
 
@@ -44,6 +45,7 @@ class Desk:
     tell: Callable[[Event], None]
     started: Callable[[StreamingQuery], None]
     breach: Callable[[str], StageFailedError | None]
+    careful: Callable[[str], bool]
     flows: Callable[[], Mapping[str, tuple[str, ...]]]
 
 
@@ -183,11 +185,23 @@ class Run:
         if self._desk.stop.requested:
             self.done = True
             self.error = None if stopped or met.restartable else _final(met)
-        elif met.restartable:
+        elif (reason := self._careless(met)) is None or met.restartable:
             self._restart(met)
         else:
-            self._refuse(met, f"no restart heals a {met.cause} cause")
+            self._refuse(met, reason)
             raise _final(met)
+
+    def _careless(self, met: Trouble) -> str | None:
+        """Why no restart helps; None where its tasks can look for what ended a worker."""
+        if not met.crashed or self._id is None:
+            return f"no restart heals a {met.cause} cause"
+        try:
+            asked = self._desk.careful(self._id)
+        except Exception as error:
+            return (
+                f"the state took no note of the worker that died: {type(error).__name__}: {error}"
+            )
+        return "a worker died, though its tasks were careful already" if asked else None
 
     def _restart(self, met: Trouble) -> None:
         refusal, wait = self._restarts.refusal(), 0.0

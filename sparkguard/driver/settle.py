@@ -82,6 +82,7 @@ class Settler:
         if query_id is not None and not committed:
             self._driven.add(query_id)
         if query_id is not None and batch_id is not None and committed:
+            self.breaches.committed(query_id)
             for told in tuple(self.on_commit):
                 told(query_id, batch_id)
         # After the commit the next batch may run already, and what has no batch is its own.

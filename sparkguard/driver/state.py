@@ -73,6 +73,14 @@ class State:
         """Tell the tasks of a query of its breach; replaces an older one."""
         self.store(f"{_BREACHES}/{query_id}", document)
 
+    def asks_for_care(self, query_id: str) -> bool:
+        """Whether the tasks of a query are told to be careful."""
+        return bool((self.load(f"{_BREACHES}/{query_id}") or {}).get("careful"))
+
+    def drop_breach(self, query_id: str) -> None:
+        """Tell the tasks of a query nothing any more."""
+        self.delete(f"{_BREACHES}/{query_id}")
+
     def load(self, name: str) -> Any:
         """The JSON document of that name, or None.
 

@@ -10,6 +10,7 @@ from sparkguard.core.classify import classify
 from sparkguard.core.failure import Cause
 from sparkguard.core.fingerprint import type_names
 from sparkguard.core.jvm import carried_cause, classify_text
+from sparkguard.core.known import WORKER_DIED
 from sparkguard.errors import StageFailedError
 
 _LINKS = 32
@@ -31,12 +32,14 @@ class Trouble:
         decided: the failure of a guarded stage behind it, already decided about.
         cause: what kind of thing it is.
         stopped: the query is being stopped; no failure at all (P12).
+        crashed: a Python worker ended, and nobody knows of which record.
     """
 
     error: BaseException
     cause: Cause
     decided: StageFailedError | None = None
     stopped: bool = False
+    crashed: bool = False
 
     @property
     def restartable(self) -> bool:
@@ -54,11 +57,14 @@ def read(error: BaseException, extra: Sequence[tuple[str, Cause]] = ()) -> Troub
         stopped = decided.action == "stop"
         # Facts of another version may name no cause; what they decided still stands.
         cause = carried_cause(decided) or Cause.POISON
-        return Trouble(error=error, cause=cause, decided=decided, stopped=stopped)
+        # A batch function meets what its worker met, and decides about it first.
+        crashed = cause is Cause.FATAL and WORKER_DIED in text
+        return Trouble(error=error, cause=cause, decided=decided, stopped=stopped, crashed=crashed)
     cause = classify(error, extra)
     if cause is Cause.POISON:
         cause = classify_text(text) or cause
-    return Trouble(error=error, cause=cause, stopped=_interrupted(error))
+    crashed = cause is Cause.FATAL and WORKER_DIED in text
+    return Trouble(error=error, cause=cause, stopped=_interrupted(error), crashed=crashed)
 
 
 def text_of(error: BaseException) -> str:

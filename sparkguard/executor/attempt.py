@@ -83,6 +83,14 @@ class Attempt:
         self._timeout = TaskTimeout(step.policy.task_timeout)
         self._window = Window(step.policy.budget) if step.policy.budget else None
 
+    def state(self) -> tuple[TaskTimeout, Window | None]:
+        """Its clock and its window: for another process to go on with."""
+        return self._timeout, self._window
+
+    def restore(self, state: tuple[TaskTimeout, Window | None]) -> None:
+        """Go on from a `state`."""
+        self._timeout, self._window = state
+
     def entered(self, count: int) -> None:
         """Tell the budget how many records are about to be tried."""
         self._work.tally.add(self._step.name, "entered", count)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -24,6 +24,10 @@ from sparkguard.executor.source import Source
 from sparkguard.executor.vectorised import Call, Vectorised
 from sparkguard.executor.work import Work
 
+if TYPE_CHECKING:
+    from sparkguard.executor.child import Note
+    from sparkguard.executor.record_timeout import RecordTimeout
+
 _AT_ONCE = 2_000
 """So many values go through all stages before the next ones do: then what a stage made is still in
 the processor's cache when the next stage takes it. Batches of 10,000 orders take a third longer
@@ -36,18 +40,36 @@ class TombstoneError(ValueError):
 
 
 class Tools:
-    """What a task's steps need for all of its batches; made once."""
+    """What a task's steps need for all of its batches; made once.
+
+    Attributes:
+        timeout: bounds the values of stages, where one asks for it.
+        note: takes what is worked on, in a process that may die of it.
+    """
 
     def __init__(self, work: Work) -> None:
         plan = work.plan
-        self.calls: list[Any] = [
-            Call(step.call(), step.gives, pandas=step.pandas) if step.gives else step.call()
-            for step in plan.steps
-        ]
+        self._steps = plan.steps
+        self.timeout: RecordTimeout | None = None
+        self.note: Note | None = None
         self.attempts = [Attempt(work, step) for step in plan.steps]
         self.encoders = [
             Encoder(step.takes, plan.zone) if step.takes else None for step in plan.steps
         ]
+
+    @cached_property
+    def calls(self) -> list[Any]:
+        """The functions, made where they are called: making one may run a user's code."""
+        return [
+            Call(self._bounded(place, step), step.gives, pandas=step.pandas)
+            if step.gives
+            else step.call()
+            for place, step in enumerate(self._steps)
+        ]
+
+    def _bounded(self, place: int, step: Step) -> Callable[[Any], Any]:
+        call = step.call()
+        return call if self.timeout is None else self.timeout.bounded(place, call)
 
 
 class BatchRun:
@@ -57,8 +79,10 @@ class BatchRun:
         self._plan = work.plan
         self._tally = work.tally
         self._tools = tools
+        # Before any step, so that what ends the process while they are made is no record's fault.
+        self._calls = tools.calls
         self._source = source
-        self._leaving = Leaving(work, tools.attempts, source)
+        self._leaving = Leaving(work, tools.attempts, source, tools.timeout)
 
     def parts(self) -> Iterator[Lane]:
         """What came in, in parts of `_AT_ONCE` values; one that is empty if nothing did."""
@@ -113,13 +137,19 @@ class BatchRun:
                     tally.add(stage, fact)
             broken.clear()
 
-    def finish(self) -> None:
-        """Count the batch once all its parts have left."""
-        self._tally.records_in += self._source.batch.num_rows
-        self._tally.cover(self._source.spans)
-        self._tally.see(self._source.batch)
+    def killed(self, place: int, error: Exception) -> None:
+        """The only record ended its process in a step: there it leaves.
+
+        Raises:
+            StageFailedError: its policy says so.
+        """
+        for attempt in self._tools.attempts[: place + 1]:
+            attempt.entered(1)
+        self._leaving.leave(place, 0, Trouble(error=error))
 
     def _step(self, place: int, step: Step, lane: Lane) -> Lane:
+        if self._tools.note is not None:
+            self._tools.note.at(place)
         match step.kind:
             case "deserialize":
                 return self._deserialize(place, step, lane)
@@ -197,7 +227,7 @@ class BatchRun:
                 arrays, _ = encoder.encode(lane.values)
             lane = replace(lane, values=pa.RecordBatch.from_arrays(arrays, schema=encoder.schema))
         run = Vectorised(
-            call=self._tools.calls[place],
+            call=self._calls[place],
             attempt=self._tools.attempts[place],
             limit=step.policy.max_calls,
             leave=lambda row, trouble: self._leaving.leave(place, lane.unit(row), trouble),
@@ -236,10 +266,11 @@ class BatchRun:
         return []
 
     def _results(self, place: int, lane: Lane) -> Iterator[Any]:
-        call = self._tools.calls[place]
+        call, note = self._calls[place], self._tools.note
+        values = lane.values if note is None else note.over(place, lane)
         if self._plan.steps[place].wants_record:
-            return map(call, lane.values, map(self._source.record, lane.rows()))
-        return map(call, lane.values)
+            return map(call, values, map(self._source.record, lane.rows()))
+        return map(call, values)
 
 
 def _elements(iterable: Iterable[Any]) -> list[Any]:

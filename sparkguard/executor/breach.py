@@ -1,4 +1,7 @@
-"""The breach: a query that was found over a budget after a commit fails in its next task (P5)."""
+"""The breach: a query that was found over a budget after a commit fails in its next task (P5).
+
+Where a worker of the query died, the same note asks its tasks for care.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from sparkguard.errors import StageFailedError
 from sparkguard.executor.task import Task
 
 
-def refuse(folder: str, task: Task) -> None:
-    """Look for a breach of the task's query.
+def look(folder: str, task: Task) -> bool:
+    """Look for a breach of the task's query; whether its tasks are to be careful.
 
     Where the state cannot be read, the task goes on: a hiccup there must not stop a query.
 
@@ -19,15 +22,17 @@ def refuse(folder: str, task: Task) -> None:
         StageFailedError: there is one of this run; a restarted query has another.
     """
     if task.query_id is None or task.run_id is None:
-        return
+        return False
     place = filesystem.join(folder, f"{task.query_id}.json")
     try:
         found = filesystem.read(*filesystem.resolve(place))
-        breach = json.loads(found) if found is not None else {}
-        facts = breach["facts"] if breach.get("run_id") == task.run_id.partition("/")[0] else None
+        told = json.loads(found) if found is not None else {}
+        facts = told["facts"] if told.get("run_id") == task.run_id.partition("/")[0] else None
+        careful = bool(told.get("careful"))
     except Exception as error:
         where = filesystem.without_password(place)
         sys.stderr.write(f"No look for an exceeded budget at {where!r}: {error!r}\n")
-        return
+        return False
     if facts is not None:
         raise StageFailedError(str(facts.get("sentence")), facts)
+    return careful

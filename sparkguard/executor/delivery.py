@@ -16,7 +16,7 @@ from sparkguard.sinks.base import Sink, SinkTask, Writer
 class Delivery:
     """The letters of one task; a sink is opened at the first letter it gets.
 
-    Args:
+    Attributes:
         seen: ids that earlier letters had, so that an equal one gets the next number.
     """
 
@@ -27,14 +27,14 @@ class Delivery:
         self._sinks = sinks
         self._task = task
         self._writers: dict[str, Writer] = {}
-        self._seen: Counter[str] = Counter(seen)
+        self.seen: Counter[str] = Counter(seen)
 
     def letter(self, failure: Failure) -> Letter:
         """The letter for a failure, with the id that makes it once."""
         identity = letter_id(failure)
         if failure.record.offset is None or failure.payload == "row":
-            nth = self._seen[identity]
-            self._seen[identity] += 1
+            nth = self.seen[identity]
+            self.seen[identity] += 1
             identity = letter_id(failure, nth) if nth else identity
         return Letter(id=identity, failure=failure, version=VERSION)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,6 +26,9 @@ from sparkguard.executor.source import Source
 from sparkguard.executor.task import StoppedError, Task
 from sparkguard.executor.work import Work
 
+if TYPE_CHECKING:
+    from sparkguard.executor.child import Note
+
 
 class FlowPass:
     """One task's pass over its batches."""
@@ -39,15 +45,75 @@ class FlowPass:
 
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The output rows of one batch; its bad records have left it."""
+        source = self.begin(batch)
+        made = self.rows(source)
+        self.finish(source)
+        return made
+
+    def begin(self, batch: pa.RecordBatch) -> Source:
+        """The batch as a source.
+
+        Raises:
+            StageFailedError: its letters would go to where it comes from.
+        """
         source = Source(batch, self._plan.layout)
         self._refuse_own_letters(source)
+        return source
+
+    def finish(self, source: Source) -> None:
+        """Count a batch once all its parts have left."""
+        tally = self.work.tally
+        tally.records_in += source.batch.num_rows
+        tally.cover(source.spans)
+        tally.see(source.batch)
+
+    def rows(self, source: Source) -> pa.RecordBatch:
+        """The output rows of a batch or of a part of one."""
+        batch = source.batch
         run = BatchRun(self.work, self._tools, source)
         parts = [self._part(run, lane) for lane in run.parts()]
-        run.finish()
         columns = zip(*(arrays for arrays, _ in parts), strict=True)
         arrays = [column[0] if len(column) == 1 else pa.concat_arrays(column) for column in columns]
         arrays.extend(_moved(batch, self._plan.layout, [lane for _, lane in parts]))
         return pa.RecordBatch.from_arrays(arrays, self._names)
+
+    def lost(self, source: Source, place: int, error: Exception) -> pa.RecordBatch:
+        """The output of one record that ended its process in a step: no rows.
+
+        Raises:
+            StageFailedError: the step's policy says so.
+        """
+        BatchRun(self.work, self._tools, source).killed(place, error)
+        return self.rows(Source(source.batch.slice(0, 0), self._plan.layout))
+
+    def state(self) -> tuple[Any, ...]:
+        """What the pass has counted and remembers: for another process to go on with."""
+        kept = [attempt.state() for attempt in self._tools.attempts]
+        return self.work.tally.state(), self.work.delivery.seen, kept
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Go on from a `state`."""
+        counted, self.work.delivery.seen, kept = state
+        self.work.tally.restore(counted)
+        for attempt, one in zip(self._tools.attempts, kept, strict=True):
+            attempt.restore(one)
+
+    @contextmanager
+    def bounded(self, dump: int = 2, note: Note | None = None) -> Iterator[None]:
+        """Run the functions here, each record within its time.
+
+        Args:
+            dump: number of the file that takes the stacks where a function does not react.
+            note: takes what is worked on.
+        """
+        self._tools.note = note
+        if not any(step.policy.record_timeout for step in self._plan.steps):
+            yield
+            return
+        from sparkguard.executor.record_timeout import RecordTimeout
+
+        with RecordTimeout(self._plan.steps, dump) as self._tools.timeout:
+            yield
 
     def _part(self, run: BatchRun, lane: Lane) -> tuple[list[pa.Array], Lane]:
         """The columns of one part, and the units of their rows; its values are freed."""
@@ -103,13 +169,17 @@ def run(
     letters are stored as best can be, and it is never counted (P11).
     """
     task = task or Task.current(plan.stop_marker)
-    if plan.breaches is not None:
-        breach.refuse(plan.breaches, task)
+    if plan.breaches is not None and breach.look(plan.breaches, task):
+        task = replace(task, careful=True)
     flow_pass = FlowPass(plan, task)
     delivery = flow_pass.work.delivery
     try:
-        for batch in batches:
-            yield flow_pass.batch(batch)
+        if task.careful and hasattr(os, "fork"):
+            yield from _carefully(flow_pass, batches)
+        else:
+            with flow_pass.bounded():
+                for batch in batches:
+                    yield flow_pass.batch(batch)
         flow_pass.work.flush()
         if count is not None:
             count(flow_pass.work.tally.entry())
@@ -123,6 +193,17 @@ def run(
         raise flow_pass.work.stopped(stopped) from None
     finally:
         delivery.close()
+
+
+def _carefully(flow_pass: FlowPass, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from sparkguard.executor.careful import Careful
+
+    careful = Careful(flow_pass)
+    try:
+        for batch in batches:
+            yield from careful.over(batch)
+    finally:
+        careful.close()
 
 
 def _moved(batch: pa.RecordBatch, layout: Layout, parts: Sequence[Lane]) -> list[pa.Array]:

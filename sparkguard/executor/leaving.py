@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparkguard.executor.attempt import Aside, Attempt, Recovered, Trouble
 from sparkguard.executor.lane import Lane, Unit, inner, path_of, row_of
 from sparkguard.executor.source import Source
 from sparkguard.executor.work import Work
+
+if TYPE_CHECKING:
+    from sparkguard.executor.record_timeout import RecordTimeout
 
 _TOGETHER = 200
 """So many failures are put aside before their records are read: each keeps its exception."""
@@ -44,11 +47,18 @@ class Leaving:
         broken: records of which elements have left, the stage of the first, and as what.
     """
 
-    def __init__(self, work: Work, attempts: Sequence[Attempt], source: Source) -> None:
+    def __init__(
+        self,
+        work: Work,
+        attempts: Sequence[Attempt],
+        source: Source,
+        timeout: RecordTimeout | None = None,
+    ) -> None:
         self._steps = work.plan.steps
         self._tally = work.tally
         self._attempts = attempts
         self._source = source
+        self._timeout = timeout
         self.gone: set[Unit] = set()
         self.records = 0
         self.broken: dict[int, tuple[str, str]] = {}
@@ -59,10 +69,13 @@ class Leaving:
         lost: list[int] = []
         aside: list[Aside] = []
         done, size = 0, len(lane.values)
-        iterator = results(lane)
+        iterator, timeout = results(lane), self._timeout
         while True:
             try:
-                out.extend(iterator)
+                if timeout is None:
+                    out.extend(iterator)
+                else:
+                    timeout.fill(place, out, iterator)
             except BaseException as error:  # whatever user code raises is a failure (P11)
                 raised: BaseException = error
             else:
@@ -126,8 +139,11 @@ class Leaving:
             return None
 
         def again() -> Any:
+            iterator = results(one)
             try:
-                return next(results(one))
+                if self._timeout is not None:
+                    return self._timeout.one(place, iterator)
+                return next(iterator)
             except ElementsError as error:
                 raise error.error from None
 

@@ -92,7 +92,7 @@ class Plan:
     Attributes:
         use: token of this application of the flow to a frame.
         stop_marker: path of the file that asks running tasks to stop waiting.
-        breaches: folder in which a task looks whether its query is over a budget.
+        breaches: folder in which a task looks whether its query is over a budget, or lost a worker.
         zone: the session's time zone, in which naive datetimes are read.
         outgoing: of a produce stage, how rows become messages.
         producer: of a produce stage, the settings of librdkafka, secrets included.

@@ -31,6 +31,14 @@ class Tally:
         self._first = b""
         self._last: pa.RecordBatch | None = None
 
+    def state(self) -> tuple[Any, ...]:
+        """What was counted so far, but for what came in: for another process to go on with."""
+        return self.stages, self.records_out, self.rows_out, self._top
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Go on from a `state`."""
+        self.stages, self.records_out, self.rows_out, self._top = state
+
     def add(self, stage: str, fact: str, count: int = 1) -> None:
         """Count a fact of a stage."""
         self.stages[stage][fact] += count

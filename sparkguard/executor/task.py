@@ -22,7 +22,11 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Identity of the running task, and its clock."""
+    """Identity of the running task, and its clock.
+
+    Attributes:
+        careful: a worker died before, perhaps of one of this task's records.
+    """
 
     query_id: str | None = None
     query_name: str | None = None
@@ -33,6 +37,7 @@ class Task:
     attempt: int = 0
     task_attempt_id: int = 0
     stop_marker: str | None = None
+    careful: bool = False
     socket: int | None = field(default=None, compare=False)
 
     @classmethod
@@ -53,6 +58,7 @@ class Task:
             stage_id=context.stageId(),
             partition=context.partitionId(),
             attempt=context.attemptNumber(),
+            careful=context.attemptNumber() > 0,
             task_attempt_id=context.taskAttemptId(),
             stop_marker=stop_marker,
             socket=_spark_socket(),

@@ -1,5 +1,6 @@
 """Functions whose records say what goes wrong; workers import them."""
 
+import ctypes
 import os
 import signal
 import time
@@ -95,6 +96,23 @@ def _exit_by_exception(order: Order) -> None:
     raise SystemExit(3)
 
 
+def _segfault(_: Order) -> None:
+    ctypes.string_at(0)
+
+
+def _exit_always(_: Order) -> None:
+    os._exit(3)
+
+
+def _sleep(_: Order) -> None:
+    time.sleep(3600)
+
+
+def _hold(_: Order) -> None:
+    """Sleep, and let no other thread of Python run meanwhile."""
+    ctypes.PyDLL(None).sleep(3600)
+
+
 def _typo(order: Order) -> None:
     prize(order)  # type: ignore[name-defined]  # noqa: F821 - that is the trick
 
@@ -103,11 +121,15 @@ TRICKS: dict[str, Any] = {
     "": lambda _: None,
     "bad": _bad,
     "exit": _exit,
+    "exit_always": _exit_always,
     "exit_by_exception": _exit_by_exception,
     "fail_once": _fail_once,
     "full_disk": _full_disk,
+    "hold": _hold,
     "kill": _kill,
     "outage": _outage,
+    "segfault": _segfault,
+    "sleep": _sleep,
     "slow_once": _slow_once,
     "typo": _typo,
 }

@@ -19,6 +19,7 @@ from sparkguard.errors import (
     InvalidSettingError,
     PluginError,
     ProduceError,
+    RecordTimeoutError,
     RestartLimitError,
     SinkError,
     SourceError,
@@ -28,6 +29,7 @@ from sparkguard.errors import (
     TooLargeError,
     UnknownNameError,
     UnsupportedError,
+    WorkerCrashError,
 )
 
 FACTS = {
@@ -54,6 +56,8 @@ MADE: list[SparkguardError] = [
     ProduceError("No.", topic="orders", code="_UNKNOWN_PARTITION", retriable=True),
     TooLargeError("It is too large.", topic="orders", code="MSG_SIZE_TOO_LARGE"),
     SourceError(servers="localhost:9092"),
+    WorkerCrashError("was killed by SIGSEGV"),
+    RecordTimeoutError("price", 0.5),
     UnsupportedError("x"),
     StageFailedError("Stage 'price' failed.", FACTS),
     RestartLimitError("The restart limit is used up."),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkguard.config.load import loads
-from sparkguard.config.model import Settings
+from sparkguard.config.model import Settings, StageSettings
 from sparkguard.config.resolve import check_foreach_batch, policy, sinks
 from sparkguard.core.failure import Category, Cause
 from sparkguard.core.policy import Budget, Policy, Retry
@@ -46,6 +46,7 @@ def test_defaults(category: Category, handler: object) -> None:
         on_transient=RestartHandler(),
         on_programming=FailHandler(),
         on_fatal=FailHandler(),
+        on_crash=None if category is Category.PRODUCTION else FailHandler(),
         classify=tuple(MEMBERS.causes.items()),
         retry=Retry(max_attempts=None, initial=0.1, multiplier=2.0, maximum=10.0),
         task_timeout=300.0,
@@ -359,3 +360,15 @@ def test_whole_batch_names_the_handler() -> None:
     """Who allows a whole batch to leave has said what is to happen with it."""
     found = resolved("stages: {s: {whole_batch: skip}}", category=Category.PRODUCTION)
     assert isinstance(found.handler, LogAndContinueHandler)
+
+
+def test_crash_and_record_timeout() -> None:
+    """P8, P11: both are a stage's of a flow; a batch function is not refused for the defaults."""
+    settings = Settings(defaults=StageSettings(on_crash="dead_letter", record_timeout="1500ms"))
+
+    found = policy(settings, "price", Category.PROCESSING, MEMBERS)
+    batch = policy(settings, "store", Category.PRODUCTION, MEMBERS)
+
+    assert (found.on_crash, found.record_timeout) == (DeadLetterHandler(), 1.5)
+    assert policy(Settings(), "price", Category.PROCESSING, MEMBERS).record_timeout is None
+    check_foreach_batch("store", batch)

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from sparkguard.core.classify import classify
 from sparkguard.core.decide import decide
 from sparkguard.core.failure import Cause, Failure
+from sparkguard.core.fingerprint import type_names
 from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome
 from sparkguard.core.policy import Policy
-from sparkguard.core.route import route
-from sparkguard.errors import StageFailedError
+from sparkguard.core.route import CRASH, route
+from sparkguard.errors import StageFailedError, WorkerCrashError
 from tests.unit.core.made import FAILURE, failure
 
 
@@ -47,6 +49,18 @@ POLICY = Policy(
 def test_cause_first(cause: Cause, name: str) -> None:
     """P9, P10: the cause decides before the exception, so handlers of a stage see poison only."""
     assert route(failure(cause=cause), POLICY) == Named(name)
+
+
+@pytest.mark.parametrize("handler", [Named("crash"), None])
+def test_a_crash(handler: Named | None) -> None:
+    """P11: a record that ended its process has a handler of its own; nothing else asks that one."""
+    policy = replace(POLICY, on_crash=handler)
+    crashed = failure(cause=Cause.FATAL, exception_types=(CRASH, "Exception"))
+
+    assert route(crashed, policy) == (handler or Named("fatal"))
+    assert route(failure(cause=Cause.FATAL), policy) == Named("fatal")
+    assert classify(WorkerCrashError("was killed")) is Cause.FATAL
+    assert type_names(WorkerCrashError)[0] == CRASH
 
 
 @pytest.mark.parametrize(

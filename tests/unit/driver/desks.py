@@ -35,6 +35,7 @@ class Office:
     told: list[Event] = field(default_factory=list)
     breaches: dict[str, StageFailedError] = field(default_factory=dict)
     started: Callable[[Any], None] = lambda _: None
+    careful: Callable[[str], bool] = lambda _: True
 
     def __post_init__(self) -> None:
         self.state = State(str(self.folder / "state"))
@@ -54,6 +55,7 @@ class Office:
             tell=self.told.append,
             started=self.started,
             breach=lambda run_id: self.breaches.pop(run_id, None),
+            careful=self.careful,
             flows=lambda: {"flow": ("decode",)},
         )
         return Run(build, name, restarts, desk)

@@ -34,6 +34,7 @@ def main(folder: str, script: str) -> None:
         tell=lambda _: None,
         started=lambda _: None,
         breach=lambda _: None,
+        careful=lambda _: True,
         flows=dict,
     )
     acts = SCRIPTS[script]

@@ -12,7 +12,7 @@ from sparkguard.driver.listener import checkpoint_path, drain, find_lost, settle
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.errors import StageFailedError
-from sparkguard.executor.breach import refuse
+from sparkguard.executor.breach import look
 from sparkguard.executor.task import Task
 from sparkguard.hookspecs import Members
 from sparkguard.testing.queries import FakeQuery
@@ -160,7 +160,7 @@ def test_a_breach_after_the_commit(office: Office) -> None:
     task = Task(query_id=office.query.id, run_id=f"{office.query.runId}/0")
 
     with pytest.raises(StageFailedError, match="failed 9 of its last 10 records"):
-        refuse(office.state.breaches, task)
+        look(office.state.breaches, task)
 
     breach = office.settler.breaches.take(office.query.runId)
     assert breach is not None
@@ -173,9 +173,9 @@ def test_a_breach_is_of_one_run(office: Office) -> None:
     office.box.append(entry(0, 9, dead=9))
     settle(office.settler, progress(office.query))
 
-    refuse(office.state.breaches, Task(query_id=office.query.id, run_id="another"))
-    refuse(office.state.breaches, Task(query_id="another", run_id=office.query.runId))
-    refuse(office.state.breaches, Task())
+    look(office.state.breaches, Task(query_id=office.query.id, run_id="another"))
+    look(office.state.breaches, Task(query_id="another", run_id=office.query.runId))
+    look(office.state.breaches, Task())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"run_id": 1}', "a folder"])
@@ -190,7 +190,7 @@ def test_a_breach_that_cannot_be_read(
     else:
         place.write_text(text)
 
-    refuse(office.state.breaches, Task(query_id="q", run_id="r"))
+    look(office.state.breaches, Task(query_id="q", run_id="r"))
 
     assert (str(place) in capsys.readouterr().err) == (text in ("", "[]", "a folder"))
 
@@ -208,3 +208,38 @@ def test_drain() -> None:
     assert len(asked) == 1
     query._jsq = SimpleNamespace()  # type: ignore[attr-defined]
     drain(query)
+
+
+def test_care_ends_with_a_commit(office: Office) -> None:
+    """P14: the tasks of a query whose worker died are careful, until a batch is committed."""
+    query, breaches = office.query, office.settler.breaches
+    task = Task(query_id=query.id, run_id=query.runId)
+    assert not look(office.state.breaches, task)
+
+    assert not breaches.careful(query.id)
+    assert breaches.careful(query.id)
+    assert look(office.state.breaches, task)
+    assert not look(office.state.breaches, Task(query_id="another", run_id="r"))
+    settle(office.settler, progress(query))
+
+    assert not look(office.state.breaches, task)
+    assert not breaches.careful(query.id)
+
+
+def test_care_of_another_process(office: Office) -> None:
+    """P14: a note that an earlier process left is found and taken away as well."""
+    office.state.store_breach(office.query.id, {"careful": True})
+
+    settle(office.settler, progress(office.query))
+
+    assert office.state.load(f"breaches/{office.query.id}") is None
+
+
+def test_a_breach_is_no_care(office: Office) -> None:
+    """P5: the commit that ends care leaves a breach alone."""
+    office.box.append(entry(0, 9, dead=9))
+    settle(office.settler, progress(office.query))
+    settle(office.settler, progress(office.query, 1))
+
+    with pytest.raises(StageFailedError):
+        look(office.state.breaches, Task(query_id=office.query.id, run_id=office.query.runId))

@@ -308,6 +308,58 @@ def test_a_budget_found_exceeded_late(office: Office, script: tuple[str, ...]) -
     assert query.stops == (END not in script)
 
 
+DIED = RuntimeError(
+    "Job aborted due to stage failure: org.apache.spark.SparkException: "
+    "Python worker exited unexpectedly (crashed). Consider setting"
+)
+
+
+def test_a_worker_died(office: Office) -> None:
+    """P14: a query whose worker ended is restarted once, and its tasks are asked for care."""
+    asked: list[str] = []
+
+    def careful(query_id: str) -> bool:
+        asked.append(query_id)
+        return len(asked) > 1
+
+    office.careful = careful
+    first = FakeQuery(REST, DIED)
+    run = office.run(first, FakeQuery(REST, DIED, query_id=first.id), FakeQuery(END))
+    with pytest.raises(RuntimeError) as caught:
+        step(run, office, 10)
+    assert caught.value is DIED
+    assert asked == [first.id] * 2
+    assert since_commit(office) == 1
+    refused = office.told[-1]
+    assert isinstance(refused, RestartRefused)
+    assert "careful already" in refused.reason
+
+
+def test_a_worker_died_in_a_batch_function(office: Office) -> None:
+    """P14: also where a guarded batch function met it first and decided to fail."""
+    office.careful = lambda _: False
+    error = RuntimeError(f"{DIED}\nsparkguard.errors.{stage_failed('fail', 'fatal')}")
+    run = office.run(FakeQuery(REST, error), FakeQuery(END))
+    step(run, office, 10)
+    assert run.done
+    assert since_commit(office) == 1
+
+
+def test_no_note_no_care(office: Office) -> None:
+    """P14: where the state takes no note the query stays down; it would die of the same record."""
+
+    def careful(_: str) -> bool:
+        raise OSError("the disk is full")
+
+    office.careful = careful
+    run = office.run(FakeQuery(REST, DIED))
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        step(run, office, 10)
+    refused = office.told[-1]
+    assert isinstance(refused, RestartRefused)
+    assert "the disk is full" in refused.reason
+
+
 def test_a_worker_sees_the_marker_first(office: Office) -> None:
     """P12, P7: a pass that ended its wait for the stop marker is a stop, no failure."""
     run = office.run(FakeQuery(REST, as_spark_says_it(stage_failed("stop"))))
