@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -17,81 +16,26 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import sparkguard as sg
 from tests.conftest import MakeTopic
+from tests.kafka.producing import (
+    BIG,
+    MEGABYTES,
+    ORDERS,
+    arrived,
+    counts,
+    expected,
+    letters,
+    made,
+    orders,
+    out,
+    with_a_big_one,
+)
 from tests.support.kafka import Broker, Message
-
-ORDERS = 2_000
-BIG = 1_234
-MEGABYTES = 2_000_000
 
 
 @pytest.fixture
 def guard(tmp_path: Path) -> sg.Guard:
     """A guard whose produce stage `out` dead-letters what Kafka refuses."""
     return made(tmp_path, out={"handler": "dead_letter", "budget": {"max_ratio": 1}})
-
-
-def made(folder: Path, **stages: Any) -> sg.Guard:
-    """A guard with file letters below the folder."""
-    sink = {"type": "file", "path": str(folder / "letters")}
-    return sg.Guard(
-        sg.Settings(
-            app="produce",
-            state={"path": str(folder / "state")},
-            sinks={"default": sink},
-            stages=stages,
-        )
-    )
-
-
-def out(broker: Broker, **more: Any) -> sg.Stage[..., Any]:
-    """The stage `out`: orders as JSON, by id."""
-    servers = {"bootstrap.servers": broker.servers, **more.pop("producer", {})}
-    given = {"key": "id", "value": sg.Json(), **more}
-    return sg.produce(name="out", producer=servers, **given)
-
-
-def orders(spark: SparkSession, count: int = ORDERS) -> DataFrame:
-    """Rows with an id and a note of a few bytes."""
-    return spark.range(count, numPartitions=2).select(
-        "id", f.concat(f.lit("note "), f.col("id")).alias("note")
-    )
-
-
-def with_a_big_one(frame: DataFrame, size: int = MEGABYTES) -> DataFrame:
-    """The same, and one row of 2 MB."""
-    big = f.when(f.col("id") == BIG, f.repeat(f.lit("x"), size)).otherwise(f.col("note"))
-    return frame.withColumn("note", big)
-
-
-def arrived(broker: Broker, topic: str) -> dict[bytes | None, bytes | None]:
-    """Values by key; a key that arrived twice fails the test."""
-    messages = broker.read_all(topic)
-    found = {message.key: message.value for message in messages}
-    assert len(found) == len(messages)
-    return found
-
-
-def expected(*without: int) -> dict[bytes | None, bytes | None]:
-    """What `orders` must be in the topic."""
-    return {
-        b"%d" % n: b'{"id":%d,"note":"note %d"}' % (n, n) for n in range(ORDERS) if n not in without
-    }
-
-
-def letters(folder: Path, columns: str) -> list[tuple[Any, ...]]:
-    """Columns of the stored letters."""
-    files = list((folder / "letters").rglob("*.parquet"))
-    if not files:
-        return []
-    listed = ", ".join(f"'{file}'" for file in files)
-    return duckdb.execute(f"select {columns} from read_parquet([{listed}]) order by 1").fetchall()
-
-
-def counts(guard: sg.Guard) -> tuple[int, int, int, int]:
-    """In, out, skipped and dead-lettered of the stage `out`."""
-    total = guard.ledger.total("out")
-    assert total.balanced
-    return total.records_in, total.records_out, total.total("skipped"), total.total("dead_lettered")
 
 
 def test_batch_frame(
@@ -360,24 +304,6 @@ def test_stopped_and_started_again(
     assert counts(guard) == (ORDERS - 1, ORDERS - 1, 0, 0)
 
 
-def test_an_outage_is_no_letter(spark: SparkSession, tmp_path: Path) -> None:
-    """P9: a broker that is down asks for a restart, whatever the handler; then all arrive."""
-    guard = made(tmp_path, out={"handler": "dead_letter"})
-    with Broker() as broker:
-        name = broker.create_topic("orders", 2)
-        production = guard.produce(out(broker, topic=name, producer={"delivery.timeout.ms": 3_000}))
-        production.write(orders(spark, 10))
-        broker.stop()
-        with pytest.raises(sg.StageFailedError, match="Stage 'out'") as caught:
-            production.write(orders(spark))
-        assert caught.value.action == "restart"
-        assert caught.value.facts["cause"] == "transient"
-        broker.start()
-        production.write(orders(spark))
-        assert {m.key: m.value for m in broker.read_all(name)} == expected()
-    assert letters(tmp_path, "value") == []
-
-
 @pytest.mark.parametrize(
     ("options", "kind", "sentence"),
     [
@@ -433,21 +359,6 @@ def test_a_partition_that_came_later(
     assert counts(guard) == (8, 7, 0, 1)
     ((value,),) = letters(tmp_path, "value")
     assert json.loads(value)["id"] == 5
-
-
-def test_an_outage_with_a_full_queue(spark: SparkSession, guard: sg.Guard) -> None:
-    """P9: it ends with the delivery timeout, and not with one for each queue of rows."""
-    with Broker() as other:
-        limits = {"delivery.timeout.ms": 3_000, "queue.buffering.max.messages": 50}
-        name = other.create_topic("orders", 1)
-        production = guard.produce(out(other, topic=name, producer=limits))
-        production.write(orders(spark, 10))
-        other.kill()
-        began = time.monotonic()
-        with pytest.raises(sg.StageFailedError) as caught:
-            production.write(orders(spark, 20_000))
-        assert time.monotonic() - began < 20
-    assert (caught.value.action, caught.value.facts["cause"]) == ("restart", "transient")
 
 
 def test_a_frame_without_columns(
