@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sparkguard import pickling
 from sparkguard.core.policy import Policy
 from sparkguard.core.shape import Shape
-from sparkguard.errors import StageError
+from sparkguard.errors import StageError, StageFailedError
+from sparkguard.executor.entry_folder import EntryFolder
 from sparkguard.executor.plan import Plan
 from sparkguard.frame import Arranger
 from sparkguard.sinks.base import Sink
@@ -90,7 +91,7 @@ class Flow:
         if frame.isStreaming:
             self.bound.streams(plan.use)
         mailbox = self.bound.mailbox(frame.sparkSession)
-        accumulator = None if mailbox is None else mailbox.accumulator
+        slot = None if mailbox is None else mailbox.slot
         schema = spark_type(self.shape)
         for column in arranged.repeated:
             if column.name in schema.names:
@@ -98,9 +99,7 @@ class Flow:
                     f"Flow {self.name!r} gives {column.name!r} and is to carry it too."
                 )
             schema = schema.add(column)
-        return arranged.frame.mapInArrow(
-            functools.partial(_run, _packed(plan), accumulator), schema
-        )
+        return arranged.frame.mapInArrow(functools.partial(_run, _packed(plan), slot), schema)
 
     def _sinks(self) -> list[str]:
         """The sinks that letters of this flow may go to."""
@@ -126,9 +125,15 @@ def _packed(plan: Plan) -> bytes:
         raise StageError(f"Flow {plan.flow!r} cannot travel to the workers: {error}.") from error
 
 
-def _run(work: bytes, accumulator: Any, batches: Iterable[Any]) -> Iterator[Any]:
+def _run(work: bytes, slot: Any, batches: Iterable[Any]) -> Iterator[Any]:
     """What Spark calls in the worker, once a task."""
     from sparkguard.executor.flow_pass import run
 
-    count = None if accumulator is None else lambda entry: accumulator.add([entry])
-    yield from run(pickling.loads_on_worker(work), count, batches)
+    count = None if slot is None else lambda entry: slot.add([entry])
+    plan = pickling.loads_on_worker(work)
+    try:
+        yield from run(plan, count, batches)
+    except StageFailedError as failed:
+        if isinstance(slot, EntryFolder):
+            slot.failed(plan.flow, failed)
+        raise

@@ -20,9 +20,16 @@ from sparkguard.driver.accounts import Accounts, Ledger
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.clock import SystemClock
+from sparkguard.driver.connect import is_connect, is_remote, refuse, refuse_memory
 from sparkguard.driver.journal import Journals
-from sparkguard.driver.listener import find_lost, listen, session_key, session_of
-from sparkguard.driver.mailbox import Mailbox
+from sparkguard.driver.listener import (
+    find_lost,
+    listen,
+    session_key,
+    session_of,
+    settle_committed,
+)
+from sparkguard.driver.mailbox import AccumulatorMailbox, Mailbox
 from sparkguard.driver.production import Bound as BoundProduction
 from sparkguard.driver.production import Production
 from sparkguard.driver.reach import answers
@@ -33,8 +40,9 @@ from sparkguard.driver.shelf import ParquetShelf
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop
 from sparkguard.driver.supervisor import Supervisor
-from sparkguard.errors import ConfigError, SourceError, StageError, UnsupportedError
-from sparkguard.events import STAGE_UNUSED, log
+from sparkguard.errors import ConfigError, SourceError, StageError
+from sparkguard.events import BATCH_FINISHED, STAGE_UNUSED, log
+from sparkguard.filesystem import exists
 from sparkguard.flow import Bound, Flow
 from sparkguard.frame import Carry, source_servers, source_topics
 from sparkguard.hookspecs import Members
@@ -79,6 +87,13 @@ class Guard:
         self._reached: set[str] = set()
         self._listening: set[str] = set()
 
+    def __getstate__(self) -> dict[str, Any]:
+        members = None if self.members is plugins.load() else self.members
+        return self.__dict__ | {"members": members, "_mailboxes": {}, "_listening": set()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, members=state["members"] or plugins.load())
+
     @classmethod
     def from_yaml(cls, path: str | PathLike[str]) -> Guard:
         """A guard with the settings of a YAML file.
@@ -95,6 +110,9 @@ class Guard:
         Raises:
             ConfigError: the state cannot be written.
         """
+        if exists(self._state.entries):
+            self._accounts.files()
+            self._settle_standing()
         waiting = self._accounts.unbatched()
         if waiting:
             # A batch job has no `run`, which would have looked.
@@ -175,6 +193,8 @@ class Guard:
             wants_sub_batch=made.signature().wants_sub_batch,
             check=partial(self._check_sinks, names=self._needed(policy)),
         )
+        if is_remote():
+            refuse(bound)
         shelf = ParquetShelf(made.name, self._state.path)
         return BatchFunction(bound, self._settler, self._stop, journals=self._journals, shelf=shelf)
 
@@ -252,6 +272,7 @@ class Guard:
             clock=SystemClock(),
             tell=lambda event: plugins.notify(self.members, event),
             started=self._started,
+            committed=self._committed,
             breach=self._settler.breaches.take,
             careful=self._settler.breaches.careful,
             flows=lambda: dict(self._flows),
@@ -262,6 +283,26 @@ class Guard:
             for build, name in zip(builds, names(builds), strict=True)
         ]
         Supervisor(runs, self._stop, desk.clock, grace=grace).run()
+
+    def _settle_standing(self, query_id: str = "", committed: int = -1) -> None:
+        """Settle what stands as files and is committed: a later batch of its query proves it.
+
+        A listener of Spark Connect would keep a client that does not stop its session from
+        ending, so nobody is told of a commit.
+        """
+        standing = self._accounts.standing()
+        newest = {query: batch for query, batch, _ in standing}
+        for query, batch, run in standing:
+            if batch < newest[query] or (query == query_id and batch <= committed):
+                settle_committed(self._settler, query, batch, run)
+
+    def _committed(self, query_id: str, batch_id: int) -> None:
+        try:
+            self._settle_standing(query_id, batch_id)
+        except Exception as error:
+            # As where a listener raises: the files stand until the next look.
+            problem = f"not settled: {type(error).__name__}: {error}"
+            log(BATCH_FINISHED, level=logging.WARNING, batch_id=batch_id, problem=problem)
 
     def _started(self, query: StreamingQuery) -> None:
         # A flow that is only used in a batch function sees a copy of the query's session.
@@ -278,15 +319,12 @@ class Guard:
 
     def _mailbox(self, session: SparkSession) -> Mailbox | None:
         """The way back for the workers' counts: one for each Spark application."""
-        if not hasattr(session, "_jsparkSession"):
-            raise UnsupportedError(
-                "Flows do not run on Spark Connect in this version: start a classic session "
-                "(SparkSession.builder.master(…), without remote)."
-            )
+        if is_connect(session):
+            return self._accounts.files()
         context = session.sparkContext
         key = str(context.applicationId)
         if key not in self._mailboxes:
-            self._mailboxes[key] = Mailbox(context)
+            self._mailboxes[key] = AccumulatorMailbox(context)
             self._accounts.listen(self._mailboxes[key])
         return self._mailboxes[key]
 
@@ -298,6 +336,8 @@ class Guard:
             listen(session, self._settler)
 
     def _check(self, frame: DataFrame, names: Sequence[str]) -> None:
+        if is_connect(frame.sparkSession):
+            refuse_memory(self.sinks, names)
         self._check_sinks(frame, names)
         if frame.isStreaming:
             self._listen(frame.sparkSession)

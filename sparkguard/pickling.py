@@ -16,6 +16,7 @@ cells, local functions) travels by value, by cloudpickle, with four repairs:
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import io
 import pickle
@@ -110,6 +111,13 @@ def missing_on_worker(error: ImportError) -> str:
     )
 
 
+class Portable:
+    """A base for what Spark pickles its own way: whatever is inside travels our way."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return loads_on_worker, (dumps(self),)
+
+
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle's pickler, with the repairs that this module is for."""
 
@@ -119,6 +127,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._reduce_class(obj)
         if type(obj) in _NAMED:
             return _NAMED[type(obj)]
+        if isinstance(obj, Portable):
+            return copyreg.__newobj__, (type(obj),), obj.__dict__  # type: ignore[attr-defined]
         if isinstance(obj, types.FunctionType):
             place = _behind_decorator(obj)
             if place is not None:

@@ -37,12 +37,12 @@ def spark() -> "Iterator[SparkSession]":
     """One session for all tests, `local[2]`, with the Kafka connector."""
     from tests.support.spark import session
 
-    found = session(jars=_connector_is_there())
+    found = session(jars=connector_is_there())
     yield found
     found.stop()
 
 
-def _connector_is_there() -> bool:
+def connector_is_there() -> bool:
     """Without Maven the tests that need no Kafka still run."""
     try:
         return bool(jars.connector_jars())

@@ -68,6 +68,8 @@ class Entry:
             several passes where it evaluates several partitions of the flow (``coalesce``).
         spans: source ranges covered, empty for sources without offsets.
         stages: counts by stage name, facts as in `FACTS`.
+        failed: of a task that its flow has failed, why; such an entry counts nothing.
+        carrier: name of the file that brought it; empty where an accumulator did.
     """
 
     flow: str
@@ -85,6 +87,8 @@ class Entry:
     rows_out: int = 0
     stages: dict[str, Counts] = field(default_factory=dict)
     top: tuple[Top, ...] = ()
+    failed: str = ""
+    carrier: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

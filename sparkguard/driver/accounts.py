@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ import msgspec
 from sparkguard.core import ledger
 from sparkguard.core.ledger import Account, Entry
 from sparkguard.driver.frames import Frames
-from sparkguard.driver.mailbox import Mailbox
+from sparkguard.driver.mailbox import FileMailbox, Mailbox
 from sparkguard.driver.state import State
 
 _RECENT = 100
@@ -42,12 +42,29 @@ class Accounts:
         self._unstored: list[Account] = []
         self._frames = Frames()
         self._mailboxes: list[Mailbox] = []
+        self._files: FileMailbox | None = None
+        self._merged: dict[str, set[str]] = defaultdict(set)
+        self._failed: list[Entry] = []
         self._streaming: dict[str, str | None] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Accounts, (self._state,), self._streaming
+
+    def __setstate__(self, streaming: dict[str, str | None]) -> None:
+        """In the process of a batch function on Spark Connect."""
+        self._streaming = streaming
+        self.files()
 
     def listen(self, mailbox: Mailbox) -> None:
         """Take entries from one more mailbox."""
         with self._lock:
             self._mailboxes.append(mailbox)
+
+    def files(self) -> FileMailbox:
+        """The mailbox of entries that come as files; they are looked for from now on."""
+        with self._lock:
+            self._files = self._files or FileMailbox(self._state)
+            return self._files
 
     def streams(self, use: str) -> None:
         """Remember that this use of a flow reads a stream: its entries belong to a batch.
@@ -71,6 +88,8 @@ class Accounts:
             if query_id is None:
                 pending = self._pending.get((None, None), [])
                 entries, kept = _split(pending, self._streaming)
+                entries = list(filter(self._own, entries))
+                self._mark(entries)
                 numbered = self._frames.numbered(entries, self._following)
                 self._pending[None, None] = kept
                 return ledger.merge(numbered)
@@ -83,6 +102,7 @@ class Accounts:
             if taken.batch_id != batch_id:
                 taken.batch_id, taken.entries = batch_id, []
             taken.entries.extend(entries)
+            self._mark(entries)
             return ledger.merge(taken.entries)
 
     def store(self, accounts: Iterable[Account], *, keep: bool = False) -> None:
@@ -104,7 +124,41 @@ class Accounts:
         with self._lock:
             self._collect()
             ours, _ = _split(self._pending.get((None, None), []), self._streaming)
-            return [(None, None)] if ours else []
+            return [(None, None)] if any(map(self._own, ours)) else []
+
+    def swallowed(self, query_id: str, batch_id: int, run_id: str) -> str | None:
+        """Why a flow failed that was not evaluated again since, by what its tasks left as files.
+
+        Asked before the batch is taken.
+        """
+        with self._lock:
+            self._collect()
+            good = self._pending.get((query_id, batch_id), [])
+            failed = (
+                lost.failed
+                for lost in self._failed
+                if (lost.query_id, lost.batch_id, lost.run_id) == (query_id, batch_id, run_id)
+                and not any(_heals(entry, lost) for entry in good)
+            )
+            return next(failed, None)
+
+    def standing(self) -> list[tuple[str, int, str]]:
+        """The batches whose entries stand as files, oldest first, and the run that wrote them.
+
+        Only of queries that this guard has sent out: no two processes may write one account.
+        """
+        with self._lock:
+            if self._files is None:
+                return []
+            self._collect()
+            entries = [entry for group in self._pending.values() for entry in group]
+            mine = {entry.query_id for entry in entries if entry.carrier and self._own(entry)}
+            found = {
+                (entry.query_id, entry.batch_id): entry.run_id or ""
+                for entry in entries
+                if entry.query_id in mine and entry.query_id and entry.batch_id is not None
+            }
+            return sorted((str(key[0]), int(key[1] or 0), run) for key, run in found.items())
 
     def pending(self) -> list[Account]:
         """The accounts of batches that are not in the state yet."""
@@ -151,11 +205,31 @@ class Accounts:
         return stored
 
     def _collect(self) -> None:
-        for mailbox in self._mailboxes:
-            for entry in mailbox.take():
-                if entry.query_id is not None and entry.use in self._streaming:
-                    self._streaming[entry.use] = entry.query_id
-                self._pending[entry.query_id, entry.batch_id].append(entry)
+        arrived = [entry for mailbox in self._mailboxes for entry in mailbox.take()]
+        if self._files is not None:
+            # A file may be gone by now: another process has merged it.
+            for key, group in self._pending.items():
+                self._pending[key] = [entry for entry in group if not entry.carrier]
+            arrived += self._files.take()
+        self._failed = [entry for entry in arrived if entry.failed]
+        for entry in arrived:
+            if entry.failed:
+                continue
+            if entry.query_id is not None and entry.use in self._streaming:
+                self._streaming[entry.use] = entry.query_id
+            self._pending[entry.query_id, entry.batch_id].append(entry)
+
+    def _own(self, entry: Entry) -> bool:
+        return not entry.carrier or (self._files is not None and self._files.wrote(entry))
+
+    def _mark(self, entries: Sequence[Entry]) -> None:
+        """Remember which files will be in the next account that is stored."""
+        keys = {(entry.flow, entry.query_id, entry.batch_id) for entry in entries}
+        failed = (it for it in self._failed if (it.flow, it.query_id, it.batch_id) in keys)
+        for entry in (*entries, *failed):
+            if entry.carrier:
+                account = Account(flow=entry.flow, query_id=entry.query_id)
+                self._merged[_document(account)].add(entry.carrier)
 
     def _strays(self, query_id: str, batch_id: int | None) -> list[Entry]:
         ours = {use: query for use, query in self._streaming.items() if query in (None, query_id)}
@@ -172,13 +246,23 @@ class Accounts:
         name = _document(account)
         document = self._state.load(name) or {"older": None, "recent": {}}
         recent = {int(key): value for key, value in document["recent"].items()}
-        recent[account.batch_id or 0] = dump(account)
+        merged = self._merged.get(name, set())
+        known = recent.get(account.batch_id or 0)
+        if not (merged and known and _fuller(load(known), account)):
+            recent[account.batch_id or 0] = dump(account)
         older = document["older"]
         while len(recent) > _RECENT:
             oldest = recent.pop(min(recent))
             parts = [load(part) for part in (older, oldest) if part]
             older = dump(ledger.add(parts)[0])
-        self._state.store(name, {"older": older, "recent": recent})
+        document = {"older": older, "recent": recent}
+        if merged and self._files is not None:
+            # With the account, in one write: who finds one of these files still there knows.
+            self._state.store(name, document | {"merged": sorted(merged)})
+            self._files.remove(merged)
+            del self._merged[name]
+        else:
+            self._state.store(name, document)
 
 
 class Ledger:
@@ -235,6 +319,18 @@ def load(document: dict[str, Any]) -> Account:
 def _document(account: Account) -> str:
     own = ".own" if account.own else ""
     return f"ledger/{quote(account.flow, safe='')}.{account.query_id or 'batch'}{own}"
+
+
+def _heals(entry: Entry, lost: Entry) -> bool:
+    """Whether a task did what another one had failed to do: later, or the same part."""
+    same = (entry.flow, entry.run_id) == (lost.flow, lost.run_id)
+    part = (entry.stage_id, entry.partition) == (lost.stage_id, lost.partition)
+    return same and (part or entry.stage_id > lost.stage_id)
+
+
+def _fuller(known: Account, account: Account) -> bool:
+    """Whether a stored account stays: what comes as files may come late, and in part."""
+    return not known.counts_lost and known.records_in > account.records_in
 
 
 def _split(

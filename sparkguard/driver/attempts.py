@@ -20,7 +20,7 @@ from sparkguard.core.outcome import Continue, DeadLetter, Fail, Restart
 from sparkguard.core.policy import Policy
 from sparkguard.core.retry import TaskTimeout, backoff, hinted, should_retry
 from sparkguard.core.sub_batch import SubBatch
-from sparkguard.driver import trouble
+from sparkguard.driver import connect, trouble
 from sparkguard.driver.clock import Clock
 from sparkguard.driver.isolation import Left
 from sparkguard.driver.rows import write_letters
@@ -54,11 +54,16 @@ class BatchStage:
 
 @dataclass(slots=True, kw_only=True)
 class Tries:
-    """What one batch has been through, or some rows of it that were set aside."""
+    """What one batch has been through, or some rows of it that were set aside.
+
+    Attributes:
+        query: on Spark Connect, the query itself.
+    """
 
     batch: Any
     batch_id: int
     query_id: str | None
+    query: Any = None
     failed: int = 0
     first: datetime = field(default_factory=lambda: datetime.now(UTC))
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -100,8 +105,10 @@ class Attempts:
                 raise stage_failed(failure, "stop", "the query is being stopped") from error
 
     def _try(self, tries: Tries, call: Callable[[], Any]) -> BaseException | None:
-        context = tries.batch.sparkSession.sparkContext
-        context.setLocalProperty(TRY, str(tries.failed))
+        if tries.query is not None:
+            connect.mark(tries.batch, tries.query, tries.batch_id, tries.failed)
+        elif not connect.is_connect(tries.batch.sparkSession):
+            tries.batch.sparkSession.sparkContext.setLocalProperty(TRY, str(tries.failed))
         try:
             call()
         except BaseException as error:  # whatever user code raises is a failure (P11)

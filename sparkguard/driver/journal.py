@@ -192,6 +192,9 @@ class Journals:
         self._known: dict[tuple[str, str | None], Journal | None] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Journals, (self._state,)
+
     def find(self, stage: str, query_id: str | None) -> Journal | None:
         """The journal of this query's latest isolation; the state is asked once."""
         key = stage, query_id

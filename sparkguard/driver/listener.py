@@ -95,11 +95,18 @@ def settle_all(settlers: Sequence[Settler], progress: Any) -> None:
 
 def settle(settler: Settler, progress: Any) -> None:
     """Settle a batch that was committed; a query that is over its budget runs no other."""
-    query_id = str(progress.id)
+    run_id, name = str(progress.runId), progress.name
+    settle_committed(settler, str(progress.id), int(progress.batchId), run_id, name=name)
+
+
+def settle_committed(
+    settler: Settler, query_id: str, batch_id: int, run_id: str, *, name: str | None = None
+) -> None:
+    """The same for a batch that somebody else knows to be committed."""
     try:
-        settler.settle(query_id, int(progress.batchId), progress.name, committed=True)
+        settler.settle(query_id, batch_id, name, committed=True)
     except StageFailedError as breach:
-        settler.breaches.put(query_id, str(progress.runId), breach)
+        settler.breaches.put(query_id, run_id, breach)
 
 
 def drain(query: Any) -> None:

@@ -24,6 +24,7 @@ from sparkguard.errors import ConfigError, ProduceError, StageError
 from sparkguard.executor.messages import TOPIC
 from sparkguard.executor.plan import ORIGIN_COLUMN, Layout, Plan, Step
 from sparkguard.frame import quoted
+from sparkguard.pickling import Portable
 from sparkguard.sinks._kafka_producer import DEFAULTS, admin_for, topics_at
 from sparkguard.sinks.base import Sink
 
@@ -64,7 +65,7 @@ class Bound:
     check: Callable[[DataFrame, Sequence[str]], None]
 
 
-class Production:
+class Production(Portable):
     """What `Guard.produce` gives: sends frames to Kafka, each row once acknowledged."""
 
     def __init__(self, bound: Bound, run: Callable[[Callable[..., None]], BatchFunction]) -> None:
@@ -194,9 +195,7 @@ class Production:
         hidden = [ORIGIN_COLUMN] if ORIGIN_COLUMN in frame.columns else []
         mailbox = self._bound.mailbox(frame.sparkSession)
         sent = frame.select(*map(quoted, [*shown, *hidden])).mapInArrow(
-            functools.partial(
-                _run, self._packed(shown), None if mailbox is None else mailbox.accumulator
-            ),
+            functools.partial(_run, self._packed(shown), None if mailbox is None else mailbox.slot),
             "sent long",
         )
         # Spark lets one attempt of each task commit, and only that one's counts come back.
@@ -256,9 +255,9 @@ def _shown(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name != ORIGIN_COLUMN]
 
 
-def _run(work: bytes, accumulator: Any, batches: Iterable[Any]) -> Iterator[Any]:
+def _run(work: bytes, slot: Any, batches: Iterable[Any]) -> Iterator[Any]:
     """What Spark calls in the worker, once a task."""
     from sparkguard.executor.production import run
 
-    count = None if accumulator is None else lambda entry: accumulator.add([entry])
+    count = None if slot is None else lambda entry: slot.add([entry])
     yield from run(pickling.loads_on_worker(work), count, batches)

@@ -34,6 +34,7 @@ class Desk:
     Attributes:
         tell: tells the watchers.
         started: told of every query that starts.
+        committed: told of a query's id and of its latest batch, once Spark has reported it.
         breach: the budget that a run of a query was found to exceed, by its run's id.
         careful: asks a query's tasks for care; whether they were asked before.
         flows: names of the stages by flow.
@@ -44,6 +45,7 @@ class Desk:
     clock: Clock
     tell: Callable[[Event], None]
     started: Callable[[StreamingQuery], None]
+    committed: Callable[[str, int], None]
     breach: Callable[[str], StageFailedError | None]
     careful: Callable[[str], bool]
     flows: Callable[[], Mapping[str, tuple[str, ...]]]
@@ -148,6 +150,7 @@ class Run:
             return False
         self._batch = batch
         self._restarts.progressed()
+        self._desk.committed(str(self._id), batch)
         return True
 
     def _last_batch(self) -> int | None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 from sparkguard.core.budget import Window
 from sparkguard.core.failure import Failure
@@ -19,7 +20,7 @@ from sparkguard.driver.journal import Progress
 from sparkguard.errors import StageFailedError
 from sparkguard.events import BATCH_FINISHED, BUDGET_EXCEEDED, log
 from sparkguard.hookspecs import Members
-from sparkguard.plugins import notify
+from sparkguard.plugins import load, notify
 
 _SHOWN = 3
 
@@ -39,13 +40,14 @@ class Settler:
     """Ends every batch of a guard's queries, whoever drives it.
 
     Attributes:
+        accounts: where the accounts of settled batches are stored.
         breaches: budgets found exceeded after the commit.
         on_commit: who is told of each query's batch that Spark has committed.
     """
 
     def __init__(self, app: str, accounts: Accounts, members: Members, breaches: Breaches) -> None:
         self._app = app
-        self._accounts = accounts
+        self.accounts = accounts
         self._members = members
         self.breaches = breaches
         self._budgets: dict[tuple[str, str], Budget] = {}
@@ -53,6 +55,13 @@ class Settler:
         self._driven: set[str] = set()
         self.on_commit: list[Callable[[str, int], None]] = []
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = None if self._members is load() else self._members
+        return _arrived, (self._app, self.accounts, known, self.breaches), self._budgets
+
+    def __setstate__(self, budgets: dict[tuple[str, str], Budget]) -> None:
+        self._budgets = budgets
 
     def watch(self, flow: str, budgets: Mapping[str, Budget | None]) -> None:
         """Judge the stages of a flow by these budgets from now on."""
@@ -87,12 +96,12 @@ class Settler:
                 told(query_id, batch_id)
         # After the commit the next batch may run already, and what has no batch is its own.
         strays = not committed or query_id not in self._driven
-        accounts = self._accounts.take(query_id, batch_id, strays=strays)
+        accounts = self.accounts.take(query_id, batch_id, strays=strays)
         breach = self._judge(accounts, query_id)
         final = committed or batch_id is None
         if breach is not None and not final:
             raise breach
-        self._accounts.store(accounts, keep=final)
+        self.accounts.store(accounts, keep=final)
         for account in accounts:
             self._tell(account, query_name)
         if breach is not None and batch_id is not None:
@@ -109,7 +118,7 @@ class Settler:
 
     def clean(self, stage: str, query_id: str | None, batch_id: int) -> None:
         """Take back what an earlier run of this batch had to say: now nothing failed in it."""
-        self._accounts.drop(stage, query_id, batch_id)
+        self.accounts.drop(stage, query_id, batch_id)
 
     def isolated(self, failure: Failure, rows: int, progress: Progress) -> None:
         """Account for a batch whose bad rows were found: the others are written."""
@@ -142,7 +151,7 @@ class Settler:
             top=tuple(sorted(top, key=lambda one: -one.count)),
             own=True,
         )
-        self._accounts.store([account])
+        self.accounts.store([account])
         self._tell(account, failure.query_name)
 
     def _judge(self, accounts: Sequence[Account], query_id: str | None) -> StageFailedError | None:
@@ -227,3 +236,8 @@ def _breach(account: Account, stage: str, budget: Budget, sentence: str) -> Stag
         "batch_id": account.batch_id,
     }
     return StageFailedError(sentence, facts)
+
+
+def _arrived(app: str, accounts: Accounts, members: Members | None, breaches: Breaches) -> Settler:
+    """A settler in another process; what is installed is found there again."""
+    return Settler(app, accounts, members or load(), breaches)

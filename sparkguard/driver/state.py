@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from sparkguard import filesystem
 from sparkguard.driver.directory import Directory
@@ -11,6 +11,8 @@ from sparkguard.errors import ConfigError, SparkguardError
 
 _STOP = "stop"
 _BREACHES = "breaches"
+ENTRIES: Final = "entries"
+"""Folder of the entries that come as files, until an account has them."""
 _PROBE = "writable"
 
 
@@ -19,6 +21,9 @@ class State:
 
     def __init__(self, path: str) -> None:
         self._files = Directory(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self.path,)
 
     @classmethod
     def at(cls, path: str | None, app: str) -> State:
@@ -68,6 +73,11 @@ class State:
     def breaches(self) -> str:
         """Path of the folder in which tasks look for the breach of their query."""
         return self._files.at(_BREACHES)
+
+    @property
+    def entries(self) -> str:
+        """Path of the folder to which tasks write their entries on Spark Connect."""
+        return self._files.at(ENTRIES)
 
     def store_breach(self, query_id: str, document: Any) -> None:
         """Tell the tasks of a query of its breach; replaces an older one."""

@@ -6,10 +6,12 @@ the batch before it was committed, and nothing of the held one has run.
 
 from __future__ import annotations
 
+import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from sparkguard.driver import trouble
+from sparkguard.driver.connect import is_connect
 from sparkguard.driver.state import State
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ class Stop:
         self._held: set[str] = set()
         self._followed: dict[str, Any] = {}
         self.by = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stop, (self._state,)
 
     @property
     def requested(self) -> bool:
@@ -160,6 +165,9 @@ class Stop:
         Raises:
             StoppedBatchError: the query is being stopped.
         """
+        if is_connect(batch.sparkSession):
+            # There the query's own thread is out of reach, and a wait here would block its stop.
+            return
         while self._asked and query_id is not None:
             self._held.add(query_id)
             _sleep(batch, _SLICE_MILLISECONDS)
@@ -172,7 +180,12 @@ class Stop:
         """
         left = int(seconds * 1000)
         while left > 0 and not self._asked:
-            _sleep(batch, min(left, _SLICE_MILLISECONDS))
+            if is_connect(batch.sparkSession):
+                # A stop that is asked for in the client is known here by its marker.
+                time.sleep(min(left, _SLICE_MILLISECONDS) / 1000)
+                self.look()
+            else:
+                _sleep(batch, min(left, _SLICE_MILLISECONDS))
             left -= _SLICE_MILLISECONDS
         return self._asked
 

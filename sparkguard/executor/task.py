@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import select
 import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote, unquote
 
 from sparkguard.filesystem import exists
 
 _SLICE_SECONDS = 0.5
 TRY = "sparkguard.try"
 """The local property in which a batch function says how often it was tried."""
+TAG = "sparkguard="
+"""On Spark Connect a batch function's jobs know their batch by a tag that begins so."""
+_TAGGED = re.compile(r"_Tag_sparkguard=([^/,]+)/([^/,]+)/([0-9]+)/([0-9]+)/([^,]*)")
 
 
 class StoppedError(Exception):
@@ -50,10 +55,14 @@ class Task:
             return cls(stop_marker=stop_marker)
         batch = context.getLocalProperty("streaming.sql.batchId")
         query = context.getLocalProperty("sql.streaming.queryId")
+        name = _query_name(context.getLocalProperty("spark.job.description"))
+        run = _run_id(context) if query else None
+        if query is None and (tagged := _tagged(context.getLocalProperty("spark.job.tags"))):
+            query, run, batch, name = tagged
         return cls(
             query_id=query,
-            query_name=_query_name(context.getLocalProperty("spark.job.description")),
-            run_id=_run_id(context) if query else None,
+            query_name=name,
+            run_id=run,
             batch_id=int(batch) if batch is not None else None,
             stage_id=context.stageId(),
             partition=context.partitionId(),
@@ -123,7 +132,25 @@ def _run_id(context: Any) -> str | None:
 def _query_name(description: str | None) -> str | None:
     """A streaming job's description is the query's name, if it has one, then its ids."""
     first = (description or "").replace("<br/>", "\n").partition("\n")[0]
-    return None if not first or first.startswith("id = ") else first
+    return None if not first or first.startswith(("id = ", "Spark Connect - ")) else first
+
+
+def tag(query: Any, batch_id: int, attempt: int) -> str:
+    """What says of a job on Spark Connect which try of which batch it belongs to."""
+    name = quote(query.name or "", safe="")
+    return f"{TAG}{query.id}/{query.runId}/{batch_id}/{attempt}/{name}"
+
+
+def _tagged(tags: str | None) -> tuple[str, str, str, str | None] | None:
+    """The query, its run with the try, the batch and the query's name, as `tag` has written them.
+
+    The batch function runs in a process of its own there, so local properties tell nothing.
+    """
+    found = _TAGGED.search(tags or "")
+    if found is None:
+        return None
+    query, run, batch, attempt, name = found.groups()
+    return query, f"{run}/{attempt}", batch, unquote(name) or None
 
 
 def _spark_socket() -> int | None:

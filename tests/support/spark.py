@@ -42,7 +42,7 @@ def session(master: str = "local[2]", *, jars: bool = True, **conf: str) -> Spar
     parts.java()
     _prepare_environment()
     builder = SparkSession.builder.master(master)
-    for key, value in (CONF | _places() | _connector(jars) | conf).items():
+    for key, value in (CONF | _places() | connector(jars) | conf).items():
         builder = builder.config(key.replace("_", ".") if "." not in key else key, value)
     return builder.getOrCreate()
 
@@ -62,5 +62,6 @@ def _places() -> dict[str, str]:
     return {"spark.local.dir": folder, "spark.sql.warehouse.dir": f"{folder}/warehouse"}
 
 
-def _connector(wanted: bool) -> dict[str, str]:
+def connector(wanted: bool) -> dict[str, str]:
+    """Settings with which Spark can read and write Kafka, if that is wanted."""
     return {"spark.jars": ",".join(map(str, maven.connector_jars()))} if wanted else {}

@@ -79,6 +79,8 @@ VALUES: list[Any] = [
         rows_out=5,
         stages=COUNTS,
         top=(TOP,),
+        failed="why",
+        carrier="entries/1",
     ),
     Account(
         flow="orders",

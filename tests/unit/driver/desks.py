@@ -36,6 +36,7 @@ class Office:
     breaches: dict[str, StageFailedError] = field(default_factory=dict)
     started: Callable[[Any], None] = lambda _: None
     careful: Callable[[str], bool] = lambda _: True
+    committed: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = State(str(self.folder / "state"))
@@ -54,6 +55,7 @@ class Office:
             clock=self.clock,
             tell=self.told.append,
             started=self.started,
+            committed=lambda *batch: self.committed.append(batch),
             breach=lambda run_id: self.breaches.pop(run_id, None),
             careful=self.careful,
             flows=lambda: {"flow": ("decode",)},

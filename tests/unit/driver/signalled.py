@@ -33,6 +33,7 @@ def main(folder: str, script: str) -> None:
         clock=clock,
         tell=lambda _: None,
         started=lambda _: None,
+        committed=lambda *_: None,
         breach=lambda _: None,
         careful=lambda _: True,
         flows=dict,

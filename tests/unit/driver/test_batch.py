@@ -1,6 +1,8 @@
+import pickle
 import re
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -399,3 +401,27 @@ def test_outside_a_query(tmp_path: Path) -> None:
     bench.stop.request("code")
     bench()
     assert len(bench.seen) == 1
+
+
+def test_travels(tmp_path: Path) -> None:
+    """On Spark Connect a batch function runs in another process: it arrives with the state."""
+    seen: list[int] = []
+    away = str(tmp_path / "ran")
+
+    def store(batch: Any, batch_id: int) -> None:
+        Path(away).write_text(f"{batch_id}")
+        seen.append(batch_id)
+
+    bench = Bench(tmp_path / "state", policy())
+    bench.settler.watch("orders", {"decode": Budget(max_ratio=0.01, window=10)})
+    stage = replace(bench.function._stage, function=store)
+    made = BatchFunction(stage, bench.settler, bench.stop)
+    arrived = pickle.loads(pickle.dumps(made))
+    bench.accounts.files().slot.add([entry(0, 9), entry(10, 19, partition=1)])
+    arrived(bench.frame, 0)
+    assert Path(away).read_text() == "0"
+    assert seen == []
+    assert bench.ledger.total("orders").records_in == 20
+    bench.accounts.files().slot.add([entry(20, 39, batch_id=1, dead=9)])
+    with pytest.raises(StageFailedError, match="budget"):
+        arrived(bench.frame, 1)

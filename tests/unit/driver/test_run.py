@@ -416,3 +416,10 @@ def test_two_of_a_name_have_two_limits(office: Office) -> None:
     step(office.run(*failing(1), name=two), office, 1)
     files = {file.stem: json.loads(file.read_text()) for file in office.folder.rglob("*.json")}
     assert {name: document["since_commit"] for name, document in files.items()} == {"load-1": 1}
+
+
+def test_commits_are_told(office: Office) -> None:
+    """P4: whoever settles by commits hears of each one that was seen, once."""
+    query = FakeQuery(BATCH, REST, BATCH, END, query_id="q")
+    office.supervise(office.run(query))
+    assert office.committed == [("q", 0), ("q", 1)]
