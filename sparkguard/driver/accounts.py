@@ -105,6 +105,14 @@ class Accounts:
             self._mark(entries)
             return ledger.merge(taken.entries)
 
+    def latest(self, query_id: str | None, batch_id: int) -> dict[str, int]:
+        """The last of Spark's stages that sent an entry of this batch, by flow."""
+        with self._lock:
+            taken = self._taken.get(query_id or "")
+            if taken is None or taken.batch_id != batch_id:
+                return {}
+            return {entry.flow: entry.stage_id for entry in sorted(taken.entries, key=_by_stage)}
+
     def store(self, accounts: Iterable[Account], *, keep: bool = False) -> None:
         """Store accounts in the state; a batch that is settled again overwrites its account.
 
@@ -319,6 +327,10 @@ def load(document: dict[str, Any]) -> Account:
 def _document(account: Account) -> str:
     own = ".own" if account.own else ""
     return f"ledger/{quote(account.flow, safe='')}.{account.query_id or 'batch'}{own}"
+
+
+def _by_stage(entry: Entry) -> int:
+    return entry.stage_id
 
 
 def _heals(entry: Entry, lost: Entry) -> bool:

@@ -79,8 +79,10 @@ class BatchFunction(Portable):
             counted = self._run(tries)
             swallowed = self._swallowed(tries)
             if swallowed is None:
-                counted |= self._settler.settle(query_id, batch_id)
-                swallowed = None if jobs is None else jobs.failed(counted)
+                self._settler.settle(query_id, batch_id)
+                if jobs is not None:
+                    latest = self._settler.accounts.latest(query_id, batch_id)
+                    swallowed = jobs.failed(counted, latest)
             if swallowed is not None:
                 # The function caught what was not its own: the flow's records are nowhere (P1).
                 raise swallowed

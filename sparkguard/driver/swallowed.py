@@ -7,7 +7,7 @@ reason of each failed stage; the worker's own words in it say which flow it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sparkguard.driver.listener import drain_bus
@@ -27,8 +27,15 @@ class Jobs:
             return []
         return list(self._context.statusTracker().getJobIdsForGroup(self._group))
 
-    def failed(self, counted: Collection[str]) -> StageFailedError | None:
-        """The failure of a flow that has no account in this batch, though the function returned."""
+    def failed(
+        self, settled: Collection[str], latest: Mapping[str, int]
+    ) -> StageFailedError | None:
+        """The failure of a flow that was not evaluated again, though the function returned.
+
+        Args:
+            settled: flows whose rows were set aside whole.
+            latest: the last of Spark's stages in which a task of a flow has ended well.
+        """
         if max(self._ids(), default=-1) <= self._before:
             return None
         drain_bus(self._context)
@@ -39,7 +46,9 @@ class Jobs:
                 continue
             for stage in info.stageIds:
                 found = StageFailedError.find(self._reason(int(stage)))
-                if found is not None and found.facts.get("flow") not in counted:
+                flow = "" if found is None else str(found.facts.get("flow"))
+                # Other tasks of the very stage may have ended well: that heals nothing.
+                if found is not None and flow not in settled and latest.get(flow, -1) <= stage:
                     return found
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,3 +53,28 @@ def test_own_failure_may_be_swallowed(spark: SparkSession, tmp_path: Path) -> No
 
     made = run(spark, tmp_path, store)
     assert made.ledger.total("orders").records_in == 0
+
+
+@sg.map
+def strict(order: Order) -> Priced:
+    """One order is not taken."""
+    if order.id == 0:
+        raise NameError("the code is wrong")
+    return Priced(order.id, order.amount)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_one_partition_of_two(spark: SparkSession, tmp_path: Path, again: bool) -> None:
+    """P1: the other one's account is no excuse, unless the whole batch was evaluated again."""
+    made = guard(tmp_path)
+    flow = made.flow(decode, strict, name="orders")
+    rows = stream(spark, tmp_path, orders(10)).repartitionByRange(2, "value").transform(flow)
+
+    def store(batch: DataFrame, batch_id: int) -> None:
+        for _ in range(2 if again else 1):
+            with contextlib.suppress(Exception):
+                batch.count()
+
+    with pytest.raises(sg.StageFailedError, match="the code is wrong"):
+        made.run(build(rows, tmp_path, made.foreach_batch(store)))
+    assert committed(tmp_path) == []
