@@ -90,6 +90,11 @@ def policy(
     by_exception = resolver.by_exception(layers)
     classify = resolver.classify(layers)
     sink = resolver.sink_name(merged.sink or DEFAULT_SINK, layers.path("sink"))
+    if stage.record_timeout is not None and category is Category.PRODUCTION:
+        raise ConfigError(
+            f"Stage {stage_name!r}: 'record_timeout' bounds the functions of a flow's stages; "
+            "a foreach_batch or produce is bounded by its client's own timeouts."
+        )
     _raise(resolver.problems)
     return Policy(
         **handlers,

@@ -56,6 +56,7 @@ class Careful:
         """
         source = self._pass.begin(batch)
         waiting, trusted = [range(batch.num_rows)], True
+        suspect = -1
         while waiting:
             rows = waiting.pop()
             if len(rows) == 1 < batch.num_rows:
@@ -63,10 +64,13 @@ class Careful:
             fresh, one = self._child is None, batch.slice(rows.start, len(rows))
             given = self._asked(one)
             if not isinstance(given, Death):
-                trusted = trusted and len(rows) != 1
+                # A suspect that is fine: the note leads nowhere here.
+                trusted = trusted and rows != range(suspect, suspect + 1)
                 yield given
             elif len(rows) > 1:
-                waiting += _split(rows, self._note.row if trusted else -1)
+                row = self._note.row if trusted else -1
+                suspect = rows.start + row if 0 <= row < len(rows) else -1
+                waiting += _split(rows, row)
             elif not fresh:
                 waiting.append(rows)
             else:
@@ -107,7 +111,7 @@ class Careful:
             return given
         plan = self._pass.work.plan
         failure = Failure(
-            stage=plan.steps[0].name,
+            stage=plan.steps[max(place, 0)].name,
             category=Category.PROCESSING,
             cause=Cause.FATAL,
             exception_types=("sparkguard.errors.WorkerCrashError",),
@@ -116,7 +120,8 @@ class Careful:
             app=plan.app,
             flow=plan.flow,
         )
-        raise stage_failed(failure, "fail", "it died outside of the stage's functions") from error
+        where = "where its letter is stored" if place >= 0 else "outside of the stages' functions"
+        raise stage_failed(failure, "fail", f"the process ended {where}") from error
 
     # --- in the child -----------------------------------------------------------------------
 

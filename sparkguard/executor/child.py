@@ -15,11 +15,12 @@ import signal
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -56,11 +57,21 @@ class Note:
         self._PAIR.pack_into(self._shared, 0, place, row)
 
     def over(self, place: int, lane: Lane) -> Iterator[Any]:
-        """The lane's values, each noted before it is given."""
-        for row, value in zip(lane.rows(), lane.values, strict=True):
+        """The lane's values, each noted before it is given; what raises in between ends it not."""
+
+        def noted(row: int, value: Any) -> Any:
             self.at(place, row)
-            yield value
-        self.at(place)
+            return value
+
+        return map(noted, lane.rows(), lane.values)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Work of our own: who dies of it is no record."""
+        before = self.place, self.row
+        self.at(-1)
+        yield
+        self.at(*before)
 
     @property
     def place(self) -> int:
@@ -97,8 +108,8 @@ class Child:
         self._pipe, theirs = Pipe()
         self._last_words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         # What is buffered here would be printed by both.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _print_all()
+        _warn_of_threads()
         parent = os.getpid()
         self._pid = _fork()
         if self._pid == 0:
@@ -112,13 +123,18 @@ class Child:
                 # Nothing may go on above the fork: that would be a second worker on one socket.
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
-                os._exit(code)
+                try:
+                    _print_all()
+                finally:
+                    os._exit(code)
         theirs.close()
         self._code: int | None = None
 
     def ask(self, question: Any) -> Any:
         """The child's answer, or its `Death`."""
+        if self._ended():
+            # What it has started may hold the pipe open, and read nothing.
+            return self._death()
         try:
             self._pipe.send(question)
             while not self._pipe.poll(_SLICE_SECONDS):
@@ -164,10 +180,32 @@ class Child:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Threads of Arrow do not live on in the child, and Arrow knows; other threads are the
-        # user's, and the functions that may wait for them never ran in this process.
+        # Threads do not live on in the child. Arrow knows; of the user's own it is said.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+def _print_all() -> None:
+    with suppress(Exception):  # functions may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+_WARNED = False
+
+
+def _warn_of_threads() -> None:
+    global _WARNED  # noqa: PLW0603 - once for a worker is enough
+    if _WARNED:
+        return
+    others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
+    if others:
+        _WARNED = True
+        names = ", ".join(others[:5])
+        sys.stderr.write(
+            f"Functions run in a child now, where these threads are not: {names}. One that waits "
+            "for them waits for ever: set record_timeout, or spark.python.worker.reuse=false.\n"
+        )
 
 
 def _prepare(parent: int, last_words: IO[bytes]) -> None:

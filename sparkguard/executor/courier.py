@@ -44,7 +44,10 @@ class QuietCourier(Carrier):
         """Hand a message to the producer; `alone` in no batch with others."""
         to = self._client(alone=alone)
         self.heard = time.monotonic()
-        report = partial(self._told, token, alone=True) if alone else self._report(token)
+        headers = message.headers
+        report = self._report(token)
+        if alone or headers is not None:
+            report = partial(self._told, token, headers=headers, alone=alone)
         try:
             self._produce(to, message, report)
         except to.refusal as error:
@@ -62,7 +65,9 @@ class QuietCourier(Carrier):
                 if headers is None:
                     produce(topic, value, key, partition, report)
                 else:
-                    produce(topic, value, key, partition, report, headers=headers)
+                    # A report does not tell them.
+                    told = partial(self._told, int(report), headers=headers)
+                    produce(topic, value, key, partition, told, headers=headers)
                 sent += 1
             except (BufferError, to.refusal):
                 self.send(int(report), Message(*message))
@@ -70,9 +75,14 @@ class QuietCourier(Carrier):
 
     def poll(self, seconds: float) -> None:
         """As `Carrier.poll`."""
+        refused = self._refused
         for one in self._clients.values():
             one.producer.poll(seconds if len(one.producer) else 0)
         left = self._length()
+        if left < self._left and refused == self._refused:
+            # Something arrived: what was complained about before is over.
+            for one in self._clients.values():
+                one.troubles.clear()
         if left != self._left:
             self._left, self.heard = left, time.monotonic()
 
@@ -83,7 +93,7 @@ class QuietCourier(Carrier):
                 one.producer.list_topics(topic, CHECK_SECONDS)
             except one.refusal as error:
                 # Then what the client knows is what there is.
-                one.troubles.append(error.args[0].str())
+                one.troubles[:] = [*one.troubles[-4:], error.args[0].str()]
 
     @property
     def waits(self) -> bool:
@@ -103,13 +113,14 @@ class QuietCourier(Carrier):
     def _length(self) -> int:
         return sum(len(one.producer) for one in self._clients.values())
 
-    def _told(self, token: int, error: Any, sent: Any, *, alone: bool = False) -> None:
+    def _told(
+        self, token: int, error: Any, sent: Any, *, headers: Any = None, alone: bool = False
+    ) -> None:
         if error is not None:
             self.heard = time.monotonic()
-            # The partition was chosen already, and would be chosen again.
-            message = Message(
-                sent.topic(), sent.value(), sent.key(), sent.headers(), sent.partition()
-            )
+            # One that was chosen already would be chosen again.
+            partition = -1 if sent.partition() is None else sent.partition()
+            message = Message(sent.topic(), sent.value(), sent.key(), headers, partition)
             self._refuse(token, message, error, alone=alone)
 
     def _refuse(self, token: int, message: Message, error: Any, *, alone: bool) -> None:

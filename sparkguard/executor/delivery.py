@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from sparkguard.core.failure import Failure
 from sparkguard.core.letter import Letter, letter_id
@@ -12,12 +14,16 @@ from sparkguard.errors import SinkError
 from sparkguard.executor.task import Task
 from sparkguard.sinks.base import Sink, SinkTask, Writer
 
+if TYPE_CHECKING:
+    from sparkguard.executor.child import Note
+
 
 class Delivery:
     """The letters of one task; a sink is opened at the first letter it gets.
 
     Attributes:
         seen: ids that earlier letters had, so that an equal one gets the next number.
+        note: of what a process works on that may die of it; a sink is no record's fault.
     """
 
     def __init__(
@@ -28,6 +34,7 @@ class Delivery:
         self._task = task
         self._writers: dict[str, Writer] = {}
         self.seen: Counter[str] = Counter(seen)
+        self.note: Note | None = None
 
     def letter(self, failure: Failure) -> Letter:
         """The letter for a failure, with the id that makes it once."""
@@ -53,10 +60,11 @@ class Delivery:
         refusal = sink.refuses(letter)
         if refusal:
             raise SinkError(refusal, sink=name, retriable=False)
-        writer = self._writers.get(name)
-        if writer is None:
-            writer = self._writers[name] = sink.open(self._sink_task(name))
-        writer.write(letter)
+        with nullcontext() if self.note is None else self.note.aside():
+            writer = self._writers.get(name)
+            if writer is None:
+                writer = self._writers[name] = sink.open(self._sink_task(name))
+            writer.write(letter)
 
     def flush(self) -> None:
         """Return when every letter is stored for good; the task may end then (P2)."""

@@ -106,7 +106,7 @@ class FlowPass:
             dump: number of the file that takes the stacks where a function does not react.
             note: takes what is worked on.
         """
-        self._tools.note = note
+        self._tools.note = self.work.delivery.note = note
         if not any(step.policy.record_timeout for step in self._plan.steps):
             yield
             return
@@ -122,6 +122,8 @@ class FlowPass:
             run.leave(lane)
             made: Any = lane.values
             return made.columns, lane.bare()
+        if self._tools.note is not None:
+            self._tools.note.at(-1)
         arrays, failed = self._encoder.encode(lane.values)
         if failed:
             lane = run.refused(lane, failed)

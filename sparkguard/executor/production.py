@@ -90,6 +90,7 @@ class Production:
         self._refused: deque[_Refused] = deque()
         self._courier = QuietCourier(plan.producer, self._step.name, self._judge, self._meanwhile)
         self._asked: dict[str, float] = {}
+        self._again: set[int] = set()
         self._kept: list[tuple[int, Source]] = []
         self._kept_bytes = 0
         self._next = 0
@@ -171,6 +172,7 @@ class Production:
         if self._next - first >= _KEPT_ROWS or self._kept_bytes >= _KEPT_BYTES:
             self._hear_all()
             self._kept.clear()
+            self._again.clear()
             self._kept_bytes = 0
         self._kept.append((self._next, Source(batch, self._plan.layout)))
         self._kept_bytes += batch.nbytes
@@ -219,6 +221,9 @@ class Production:
 
     def _asked_since(self, refused: _Refused) -> bool:
         """Whether the topic's partitions were asked for since: it may have got some."""
+        if refused.row in self._again:
+            return False
+        self._again.add(refused.row)
         topic, now = refused.message.topic, time.monotonic()
         asked = self._asked.get(topic, -_NEWS_SECONDS)
         if refused.at < asked:

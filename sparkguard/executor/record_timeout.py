@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
@@ -53,8 +54,6 @@ class RecordTimeout:
         self._dump = dump
         self._call: _Call | None = None
         self._aim: tuple[_Call, int] | None = None
-        self._armed: float | None = None
-        self._fresh_until = 0.0
         self._lock = threading.Lock()
         self._before: Any = None
         self._signals = threading.current_thread() is threading.main_thread()
@@ -91,15 +90,20 @@ class RecordTimeout:
         if limit is None:
             out.extend(iterator)
             return
-        with self._lock:
-            # Before the functions run: one that holds the interpreter lets no thread do it.
-            if self._armed != limit or time.monotonic() > self._fresh_until:
-                self._arm(limit)
-            self._call = _Call(place, out)
         try:
-            out.extend(iterator)
+            with self._lock:
+                # Before the functions run: one that holds the interpreter lets no thread do it.
+                self._call = _Call(place, out)
+                self._arm(limit)
+            _extend(out, iterator, limit / _LOOKS)
         finally:
-            self._call = None
+            try:
+                self._call = None
+            finally:
+                # Once more: the signal may come in front of it.
+                self._call = None
+                with self._lock:
+                    _disarm()
 
     def one(self, place: int, iterator: Iterator[Any]) -> Any:
         """The next value, within its time; StopIteration if there is none."""
@@ -124,7 +128,8 @@ class RecordTimeout:
     def _watch(self) -> None:
         shortest = min(limit for limit in self._limits if limit is not None)
         wait = min(max(shortest / _LOOKS, _SHORTEST), _LONGEST)
-        call, grown, since, struck = self._call, 0, 0.0, 0
+        call: _Call | None = None
+        grown, since, struck = 0, time.monotonic(), 0
         while not self._over.wait(wait):
             last, before = call, grown
             with self._lock:
@@ -141,11 +146,9 @@ class RecordTimeout:
 
     def _arm(self, limit: float | None) -> None:
         """End the process if no next value is heard of for long; without a limit, never."""
-        self._armed = limit
         if limit is None:
             _disarm()
         else:
-            self._fresh_until = time.monotonic() + limit / _LOOKS
             faulthandler.dump_traceback_later(2 * limit + 1, exit=True, file=self._dump)
 
     def _strike(self, call: _Call, grown: int, seconds: float) -> None:
@@ -158,6 +161,20 @@ class RecordTimeout:
         self._aim = call, grown
         if self._signals:
             signal.pthread_kill(self._thread_id, SIGNAL)
+
+
+def _extend(out: list[Any], iterator: Iterator[Any], seconds: float) -> None:
+    """Extend the list by parts that take about so long.
+
+    Functions of C let no other thread run, so the watching one could not see that they get on.
+    """
+    size = 1
+    while True:
+        before, began = len(out), time.monotonic()
+        out.extend(islice(iterator, size))
+        if len(out) - before < size:
+            return
+        size = 2 * size if time.monotonic() - began < seconds / 2 else max(1, size // 2)
 
 
 def _disarm() -> None:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import sparkguard as sg
 from sparkguard.core.ledger import Account, Entry, merge
 from sparkguard.core.policy import Budget, Policy, Retry
-from sparkguard.executor import flow_pass
+from sparkguard.executor import child, flow_pass
 from sparkguard.executor.plan import Layout, Plan
 from sparkguard.executor.task import Task
 from sparkguard.handlers.dead_letter import DeadLetterHandler
@@ -329,7 +330,7 @@ def test_what_dies_outside_of_the_functions(tmp_path: Path) -> None:
     """A process that ends before any function is called is no record's fault: the task fails."""
     case = Case(tmp_path, sg.deserialize(Doomed(), name="decode"))
 
-    with pytest.raises(sg.StageFailedError, match="outside of the stage's functions"):
+    with pytest.raises(sg.StageFailedError, match="outside of the stages' functions"):
         case.run(records(values(4)))
 
     assert not case.letters
@@ -350,5 +351,115 @@ def test_a_sink_that_ends_the_process(tmp_path: Path) -> None:
     case = Case(tmp_path, decode, price, like=policy(on_crash=FailHandler()))
     case.plan = replace(case.plan, sinks={"default": DyingSink(path=str(tmp_path))})
 
-    with pytest.raises(sg.StageFailedError, match="outside of the stage's functions"):
+    with pytest.raises(sg.StageFailedError, match="outside of the stages' functions"):
         case.run(records(values(4, bad=[2])))
+
+
+@sg.map
+def rings(order: Order) -> int:
+    """Leaves an alarm behind, which goes off some records later."""
+    signal.signal(signal.SIGALRM, _late)
+    signal.setitimer(signal.ITIMER_REAL, 0.0001)
+    return order.id
+
+
+class LateError(Exception):
+    """An alarm that nobody waited for."""
+
+
+def _late(*_: Any) -> None:
+    raise LateError
+
+
+def test_what_is_raised_between_two_records(tmp_path: Path) -> None:
+    """P6: it is at most the failure of the record that it met, and not of those behind it."""
+    case = Case(tmp_path, decode, rings)
+    try:
+        case.run(records(values(2_000)))
+    except (LateError, sg.StageFailedError, RuntimeError):
+        # It may come where no function runs, and then it ends the task.
+        return
+    assert len(case.rows) + len(case.letters) == 2_000
+    assert {letter[3] for letter in case.letters.values()} <= {"tests.flow.test_careful.LateError"}
+
+
+class _Dies:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def write(self, letter: sg.Letter) -> None:
+        os._exit(6)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@dataclass(frozen=True)
+class DiesWriting(FileSink):
+    """Ends the process at its first letter."""
+
+    def open(self, task: SinkTask) -> Any:
+        return _Dies(super().open(task))
+
+
+def test_a_sink_that_dies(tmp_path: Path) -> None:
+    """P2: it is no record's fault, and none is dropped for it."""
+    case = Case(tmp_path, decode, price)
+    case.plan = replace(case.plan, sinks={"default": DiesWriting(path=str(tmp_path))})
+    with pytest.raises(sg.StageFailedError, match="ended outside of the stages' functions"):
+        case.run(records(values(6, bad=[2])))
+
+
+def test_a_closed_stdout(tmp_path: Path) -> None:
+    """Nothing above the fork runs in a child, whatever its functions have closed."""
+
+    @sg.map
+    def closes(order: Order) -> int:
+        sys.stdout.close()
+        return order.id
+
+    pid = os.getpid()
+    case = Case(tmp_path, decode, closes)
+    try:
+        assert len(case.run(records(values(4))).rows) == 4
+    finally:
+        if os.getpid() != pid:
+            os.kill(pid, signal.SIGABRT)
+            os._exit(1)
+
+
+def test_no_clock_of_another_stage(tmp_path: Path) -> None:
+    """P8: a stage without a timeout may take its time behind one that has one."""
+
+    @sg.map
+    def first(order: Order) -> Order:
+        return order
+
+    @sg.map
+    def slow(order: Order) -> int:
+        # Holds the interpreter: nobody could take the clock back meanwhile.
+        ctypes.PyDLL(None).usleep(1_500_000 if order.id == 1 else 0)
+        return order.id
+
+    case = Case(tmp_path, decode, first, slow)
+    like = {"decode": LETTERS, "slow": LETTERS, "first": replace(LETTERS, record_timeout=0.1)}
+    sinks = {"default": FileSink(path=str(tmp_path))}
+    case.plan = plan(decode, first, slow, policies=like, sinks=sinks)
+    assert len(case.run(records(values(3))).rows) == 3
+
+
+def test_few_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two children and one more for each record that ends one, also right at the beginning."""
+    forks: list[int] = []
+    fork = child._fork
+
+    def counted() -> int:
+        forks.append(1)
+        return fork()
+
+    monkeypatch.setattr(child, "_fork", counted)
+    case = Case(tmp_path, decode, price)
+    killers = [1, 7, 500, 900]
+    case.run(records(values(1_000, kill=killers)))
+    assert len(case.rows) == 1_000 - len(killers)
+    assert len(forks) <= 3 * len(killers) + 1

@@ -396,3 +396,14 @@ def test_equal_rows_of_batches(
     )
     assert counts(guard) == (2, 0, 0, 2)
     assert letters(tmp_path, "count(distinct id)") == [(2,)]
+
+
+def test_headers_of_the_neighbours(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, guard: sg.Guard
+) -> None:
+    """P6: what is sent again alone is sent as it was, headers included."""
+    name = topic(1, max_message_bytes="200000")
+    stage = out(broker, topic=name, producer={"linger.ms": 200}, headers={"v": b"1"})
+    guard.produce(stage).write(with_a_big_one(orders(spark), 300_000))
+    assert counts(guard) == (ORDERS, ORDERS - 1, 0, 1)
+    assert {message.headers for message in broker.read_all(name)} == {(("v", b"1"),)}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -329,3 +329,34 @@ time.sleep(60)
         assert running.stderr is not None
         assert running.stderr.readline() == "Timeout (0:00:01)!\n"
         running.kill()
+
+
+def test_functions_of_c() -> None:
+    """P8: that they let no other thread run while they get on is no hang."""
+    numbers = range(60_000)
+    out: list[int] = []
+    with RecordTimeout(steps(0.1)) as timeout:
+        timeout.fill(0, out, map(sum, [numbers] * 2_000))
+    assert len(out) == 2_000
+
+
+def test_a_watcher_that_comes_late() -> None:
+    """P8: a value's time begins when it is first seen, and not with the machine's."""
+    timeout = RecordTimeout(steps(2.0))
+    watch, begun = timeout._watch, threading.Event()
+
+    def late() -> None:
+        begun.wait()
+        watch()
+
+    timeout._thread = threading.Thread(target=late, daemon=True)
+    out: list[None] = []
+
+    def slow() -> Iterator[None]:
+        begun.set()
+        time.sleep(0.8)
+        yield None
+
+    with timeout:
+        timeout.fill(0, out, slow())
+    assert out == [None]
