@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkguard import pickling
+from sparkguard.core.decide import not_stored
 from sparkguard.core.policy import Policy
 from sparkguard.core.shape import Shape
-from sparkguard.errors import StageError, StageFailedError
+from sparkguard.errors import SinkError, StageError, StageFailedError
 from sparkguard.executor.entry_folder import EntryFolder
 from sparkguard.executor.plan import Plan
 from sparkguard.frame import Arranger
@@ -129,10 +130,19 @@ def _run(work: bytes, slot: Any, batches: Iterable[Any]) -> Iterator[Any]:
     """What Spark calls in the worker, once a task."""
     from sparkguard.executor.flow_pass import run
 
-    count = None if slot is None else lambda entry: slot.add([entry])
     plan = pickling.loads_on_worker(work)
+
+    def count(entry: Any) -> None:
+        try:
+            slot.add([entry])
+        except Exception as error:
+            # Records that nobody counted must come again, as letters that nobody stored.
+            problem = f"the state did not take the task's counts: {error!r}."
+            told = SinkError(problem, sink="state", retriable=True)
+            raise not_stored(plan.app, plan.flow, told) from error
+
     try:
-        yield from run(plan, count, batches)
+        yield from run(plan, None if slot is None else count, batches)
     except StageFailedError as failed:
         if isinstance(slot, EntryFolder):
             slot.failed(plan.flow, failed)

@@ -298,6 +298,7 @@ class Guard:
 
     def _committed(self, query_id: str, batch_id: int) -> None:
         try:
+            self._settler.breaches.committed(query_id)
             self._settle_standing(query_id, batch_id)
         except Exception as error:
             # As where a listener raises: the files stand until the next look.

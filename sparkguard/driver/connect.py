@@ -37,18 +37,19 @@ def query_of(batch: DataFrame, stage: str) -> Any:
     """The query whose batch it is; None where none runs.
 
     Spark hands a batch function no query there. The one that runs while its batch does must be
-    it; among several, the one that is named like the stage.
+    it; among several, the one that is named like the stage, if all have names.
 
     Raises:
         UnsupportedError: several run, and the names do not tell.
     """
     active = batch.sparkSession.streams.active
     found = active if len(active) < 2 else [query for query in active if query.name == stage]  # noqa: PLR2004
-    if len(found) > 1 or len(found) < len(active[:1]):
+    nameless = len(active) > 1 and not all(query.name for query in active)
+    if nameless or len(found) > 1 or len(found) < len(active[:1]):
         raise UnsupportedError(
             f"On Spark Connect a batch function is not told its query, and {len(active)} run in "
-            f'this session: name the query of this one like its stage, .queryName("{stage}"), or '
-            "give each query a session of its own, SparkSession.builder.remote(…).create()."
+            f'this session: name them all, this one like its stage, .queryName("{stage}"), or give '
+            "each query a session of its own, SparkSession.builder.remote(…).create()."
         )
     return found[0] if found else None
 

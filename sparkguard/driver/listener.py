@@ -62,12 +62,13 @@ def listen(session: SparkSession, settler: Settler) -> None:
 
 def session_of(query: StreamingQuery) -> SparkSession | None:
     """The session that the query was started in; None where the engine does not tell."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
     execution: Any = getattr(query, "_jsq", None)
     if execution is None:
         return None
+    # Not there in the distribution that has Spark Connect's client alone.
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     return SparkSession(SparkContext.getOrCreate(), execution.sparkSession())
 
 

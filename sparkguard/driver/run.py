@@ -159,6 +159,9 @@ class Run:
             progress = self._query.lastProgress
             if progress is None or str(progress["runId"]) != self._run_id:
                 return None
+            if "addBatch" not in progress.get("durationMs", {"addBatch": 0}):
+                # A report of an idle query bears the number of the batch that comes next.
+                return self._batch
             return int(progress["batchId"])
         except Exception:
             # Progress is a comfort; whether the query lives is asked separately.

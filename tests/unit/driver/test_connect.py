@@ -50,10 +50,10 @@ def test_the_only_query() -> None:
 def test_the_query_by_name() -> None:
     """Among several it is the one that is named like the stage."""
     mine = query("store")
-    assert connect.query_of(batch(query(""), mine), "store") is mine
+    assert connect.query_of(batch(query("other"), mine), "store") is mine
 
 
-@pytest.mark.parametrize("active", [("", "other"), ("store", "store")])
+@pytest.mark.parametrize("active", [("", "other"), ("store", "store"), ("store", "")])
 def test_no_telling(active: tuple[str, ...]) -> None:
     """P4: where the names do not tell, counts could go to another query: refused."""
     with pytest.raises(UnsupportedError, match=r'and 2 run .* \.queryName\("store"\)'):

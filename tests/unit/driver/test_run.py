@@ -423,3 +423,24 @@ def test_commits_are_told(office: Office) -> None:
     query = FakeQuery(BATCH, REST, BATCH, END, query_id="q")
     office.supervise(office.run(query))
     assert office.committed == [("q", 0), ("q", 1)]
+
+
+def test_an_idle_query_has_committed_nothing(office: Office) -> None:
+    """P4: its report bears the number of the batch that comes next, which may run by now."""
+
+    class Reports(FakeQuery):
+        idle = False
+
+        @property
+        def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+            known = super().lastProgress
+            if known is None or not self.idle:
+                return known and {**known, "durationMs": {"addBatch": 5}}
+            return {**known, "batchId": known["batchId"] + 1, "durationMs": {"latestOffset": 1}}
+
+    query = Reports(BATCH, REST, END)
+    run = office.run(query)
+    step(run, office, 2)
+    query.idle = True
+    step(run, office, 3)
+    assert office.committed == [(query.id, 0)]
