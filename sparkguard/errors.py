@@ -8,6 +8,7 @@
     ├── PluginError               a plugin is wrong; names its distribution
     │   └── DuplicateNameError    two members claim one name; names both
     ├── SinkError                 a letter could not be stored
+    ├── LettersError              stored letters cannot be read, or were asked for wrongly
     ├── ProduceError              Kafka does not take a record
     │   └── TooLargeError         because it is too large
     ├── SourceError               what a query reads cannot be reached
@@ -127,6 +128,10 @@ class SinkError(SparkguardError):
         self.sink = sink
         self.retriable = retriable
         super().__init__(f"Sink {sink!r}: {problem}")
+
+
+class LettersError(SparkguardError):
+    """Stored letters cannot be read, or what was asked of them is wrong; nothing was changed."""
 
 
 class ProduceError(SparkguardError):

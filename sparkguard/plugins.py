@@ -81,9 +81,17 @@ class _Formats:
 class _Dialects:
     @hookimpl
     def register_dialects(self) -> Mapping[str, Any]:
+        from sparkguard.dialects.connect import ConnectDialect
+        from sparkguard.dialects.kafka_streams import KafkaStreamsDialect
         from sparkguard.dialects.native import NativeDialect
+        from sparkguard.dialects.spring import SpringDialect
 
-        return {"native": NativeDialect}
+        return {
+            "connect": ConnectDialect,
+            "kafka_streams": KafkaStreamsDialect,
+            "native": NativeDialect,
+            "spring": SpringDialect,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

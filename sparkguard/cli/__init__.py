@@ -9,6 +9,8 @@ from __future__ import annotations
 import typer
 
 from sparkguard.cli.config import config_app
+from sparkguard.cli.dlq import dlq_app
+from sparkguard.cli.keep import compact, resolve
 from sparkguard.cli.plugins import list_plugins
 from sparkguard.cli.stop import stop
 
@@ -20,9 +22,11 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.add_typer(config_app, name="config")
+app.add_typer(dlq_app, name="dlq")
+dlq_app.command("resolve")(resolve)
+dlq_app.command("compact")(compact)
 app.command("plugins")(list_plugins)
 app.command("stop")(stop)
 

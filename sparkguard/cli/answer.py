@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from sparkguard.errors import SparkguardError
 
 PROBLEM = 1
 """Exit code of a command that found a problem or could not do its work."""
+
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @contextmanager
@@ -36,6 +39,9 @@ def refuse(problems: list[str], *, as_json: bool) -> NoReturn:
 
 
 def say_json(answer: Any) -> None:
-    """Print `answer` as JSON, indented for people who look at it too."""
-    json.dump(answer, sys.stdout, indent=2, ensure_ascii=False, default=str)
-    sys.stdout.write("\n")
+    """Print `answer` as JSON, indented for people who look at it too.
+
+    What a terminal would obey, or no UTF-8 holds, is escaped as JSON has it.
+    """
+    text = json.dumps(answer, indent=2, ensure_ascii=False, default=str)
+    sys.stdout.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.instant import utc
@@ -87,6 +87,8 @@ class NativeDialect:
     Text that no UTF-8 can hold (lone surrogates) comes back spelled out, a time without a zone
     as UTC.
     """
+
+    prefix: ClassVar[str] = PREFIX
 
     def headers(self, letter: Letter) -> list[Header]:
         """The record's own headers, then the facts."""

@@ -279,7 +279,7 @@ def topics_at(config: Mapping[str, Any], admin: Any, troubles: list[str]) -> Map
         found: Mapping[str, Any] = admin.list_topics(timeout=CHECK_SECONDS).topics
     except KafkaException as error:
         admin.poll(0)
-        reasons = "; ".join(troubles[-2:]) or error.args[0].str()
+        reasons = "; ".join(dict.fromkeys(troubles[-2:])) or error.args[0].str()
         servers = config["bootstrap.servers"]
         raise ConnectionError(
             scrub(f"no broker answers at {servers}: {reasons}.", config)

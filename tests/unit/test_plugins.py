@@ -17,7 +17,10 @@ from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.ledger import Account
 from sparkguard.core.outcome import Continue, Outcome
 from sparkguard.core.watch import BatchFinished, QueryStarted
+from sparkguard.dialects.connect import ConnectDialect
+from sparkguard.dialects.kafka_streams import KafkaStreamsDialect
 from sparkguard.dialects.native import NativeDialect
+from sparkguard.dialects.spring import SpringDialect
 from sparkguard.errors import DuplicateNameError, PluginError, UnknownNameError
 from sparkguard.hookspecs import hookimpl
 from sparkguard.plugins import installed, load, notify
@@ -61,7 +64,12 @@ def test_built_ins() -> None:
     assert set(members.handlers) == {"dead_letter", "fail", "log_and_continue", "restart"}
     assert set(members.sinks) == {"file", "kafka", "memory"}
     assert set(members.formats) == {"json", "raw", "text"}
-    assert members.dialects == {"native": NativeDialect()}
+    assert members.dialects == {
+        "connect": ConnectDialect(),
+        "kafka_streams": KafkaStreamsDialect(),
+        "native": NativeDialect(),
+        "spring": SpringDialect(),
+    }
     assert members.watchers == ()
 
 

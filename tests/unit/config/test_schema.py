@@ -44,8 +44,9 @@ def test_members_are_choices() -> None:
     assert picky["required"] == ["type", "limit"]
     assert picky["properties"]["ratio"] == {"type": "number", "default": 0.5}
     assert picky["properties"]["wait"]["pattern"].endswith("(ms|s|m|h|d))+$")
-    assert sinks["kafka"]["properties"]["dialect"] == {"enum": ["native"], "default": "native"}
-    assert sinks["tape"]["properties"]["dialect"] == {"enum": ["native"]}
+    known = ["connect", "kafka_streams", "native", "spring"]
+    assert sinks["kafka"]["properties"]["dialect"] == {"enum": known, "default": "native"}
+    assert sinks["tape"]["properties"]["dialect"] == {"enum": known}
 
 
 def test_short_form() -> None:

@@ -1,0 +1,188 @@
+"""Letters: the options that say where letters are and which are meant, the same in each command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import Field, dataclass, fields
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from sparkguard.cli.answer import told
+from sparkguard.cli.shown import safe
+
+if TYPE_CHECKING:
+    from sparkguard.deadletters.selection import Selection
+    from sparkguard.deadletters.store import Store
+    from sparkguard.sinks.base import Sink
+
+
+_OPTIONS: Final = {
+    "config": ("--config", "The settings file: letters of its sinks."),
+    "sink": ("--sink", "Only this sink of it; may be repeated."),
+    "path": ("--path", "A folder or URI with letter files, or one such file."),
+    "topic": ("--topic", "A dead-letter topic."),
+    "servers": ("--bootstrap-servers", "Where that topic is, host:port."),
+    "client": ("--client", "A setting of librdkafka for it, key=value; may be repeated."),
+    "partition": ("--partition", "Of topics only this one; may be repeated."),
+    "from_offset": ("--from-offset", "In topics begin here."),
+    "to_offset": ("--to-offset", "In topics end here, included."),
+    "stage": ("--stage", "Only this stage's letters; may be repeated."),
+    "fingerprint": ("--fingerprint", "Only these failures; may be repeated."),
+    "since": ("--since", "Seen then or later: 2026-01-31T12:00, or 2h (ago)."),
+    "until": ("--until", "Seen before that time."),
+    "where": ("--where", "A condition in SQL, as: attempts > 3."),
+    "every": ("--all", "Letters that are marked as resolved too."),
+    "as_json": ("--json", "Print JSON."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What the options say; `sinks` and `selection` are made of it."""
+
+    config: Path | None = None
+    sink: list[str] | None = None
+    path: str = ""
+    topic: str = ""
+    servers: str = ""
+    client: list[str] | None = None
+    partition: list[int] | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    stage: list[str] | None = None
+    fingerprint: list[str] | None = None
+    since: str = ""
+    until: str = ""
+    where: str = ""
+    every: bool = False
+    as_json: bool = False
+
+    def sinks(self) -> dict[str, Sink]:
+        """The sinks that are meant.
+
+        Raises:
+            BadParameter: the options do not say where the letters are.
+            SparkguardError: the settings are wrong, or there is nothing at the path.
+        """
+        from sparkguard import filesystem
+        from sparkguard.errors import LettersError
+        from sparkguard.sinks.file import FileSink
+        from sparkguard.sinks.kafka import KafkaSink
+
+        if [bool(self.config), bool(self.path), bool(self.topic)].count(True) != 1:
+            raise typer.BadParameter("say where the letters are: --config, --path or --topic.")
+        if bool(self.topic) != bool(self.servers):
+            raise typer.BadParameter("--topic and --bootstrap-servers go together.")
+        if self.config is not None:
+            return self._of_settings(self.config)
+        if self.path:
+            if not filesystem.exists(self.path):
+                shown = filesystem.without_password(filesystem.absolute(self.path))
+                raise LettersError(f"There is nothing at {shown}.")
+            return {"path": FileSink(path=self.path)}
+        pairs = [one.partition("=") for one in self.client or ()]
+        config = {key: value for key, _, value in pairs}
+        return {"topic": KafkaSink(bootstrap_servers=self.servers, topic=self.topic, config=config)}
+
+    def _of_settings(self, file: Path) -> dict[str, Sink]:
+        from sparkguard.config.load import load
+        from sparkguard.config.resolve import sinks
+        from sparkguard.errors import UnknownNameError
+        from sparkguard.plugins import load as load_plugins
+
+        found = sinks(load(file), load_plugins())
+        for name in self.sink or ():
+            if name not in found:
+                raise UnknownNameError("sink", name, found)
+        return {name: found[name] for name in self.sink or found}
+
+    def selection(self) -> Selection:
+        """The letters that are meant."""
+        from sparkguard.deadletters.selection import Selection
+
+        return Selection(
+            stages=tuple(self.stage or ()),
+            fingerprints=tuple(self.fingerprint or ()),
+            since=moment(self.since, "--since"),
+            until=moment(self.until, "--until"),
+            unresolved=not self.every,
+            where=self.where,
+        )
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store over those sinks; what was left out is said on stderr when it is done."""
+        from sparkguard.deadletters.store import Store
+        from sparkguard.deadletters.topic import Bounds
+        from sparkguard.plugins import load
+
+        bounds = Bounds(
+            since=moment(self.since, "--since"),
+            partitions=frozenset(self.partition or ()),
+            first=self.from_offset,
+            last=self.to_offset,
+        )
+        dialects = [*load().dialects.values()]
+        with Store(self.sinks(), bounds=bounds, dialects=dialects) as store:
+            try:
+                yield store
+            finally:
+                for one in store.skipped:
+                    line = f"left out: {one.place} ({one.count:,}): {one.why}"
+                    typer.echo(safe(line), err=True)
+
+
+def reading(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command, whose first argument is a `Source`, the options of one."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        source = Source(**{one.name: given.pop(one.name) for one in fields(Source)})
+        with told(as_json=source.as_json):
+            command(source, **given)
+
+    first, *own = inspect.signature(command, eval_str=True).parameters.values()
+    kinds: Mapping[str, Any] = inspect.get_annotations(Source, eval_str=True)
+    added = [
+        inspect.Parameter(
+            one.name, first.KEYWORD_ONLY, default=_option(one), annotation=kinds[one.name]
+        )
+        for one in fields(Source)
+    ]
+    own = [one.replace(kind=first.KEYWORD_ONLY) for one in own]
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*own, *added)}
+    return run
+
+
+def _option(of: Field[Any]) -> Any:
+    flag, told = _OPTIONS[of.name]
+    return typer.Option(of.default, flag, help=told)
+
+
+def moment(said: str, option: str) -> datetime | None:
+    """A time that a person wrote: ISO 8601, UTC unless it says so, or how long ago.
+
+    Raises:
+        BadParameter: it is neither.
+    """
+    from sparkguard.config.duration import seconds
+    from sparkguard.core.instant import utc
+
+    if not said:
+        return None
+    try:
+        return utc(datetime.fromisoformat(said))
+    except ValueError:
+        pass
+    try:
+        return datetime.now(UTC) - timedelta(seconds=seconds(said))
+    except (ValueError, OverflowError):
+        problem = f"{said!r} is neither a time (2026-01-31T12:00) nor how long ago (90m, 2h)."
+        raise typer.BadParameter(f"{option}: {problem}") from None

@@ -1,0 +1,1 @@
+"""Letters read back: one table over every sink that holds some."""

@@ -1,0 +1,149 @@
+"""Files: the letter files of a file sink, those that can be read and those that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+from pyarrow import parquet as pq
+
+from sparkguard import filesystem
+from sparkguard.core.letter_row import LETTER_SCHEMA
+from sparkguard.errors import LettersError
+
+RESOLVED: Final = ".resolved"
+"""Ends the names of Parquet files with the ids of letters that are dealt with, and why."""
+
+_AT_ONCE: Final = 8
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NEEDED: Final = ("id", "category", "cause")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that lies among the letters and was left out.
+
+    Attributes:
+        place: the file, or the topic.
+        why: half a sentence.
+        count: of files or messages.
+    """
+
+    place: str
+    why: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFiles:
+    """The files below a sink's folder, as they were when it was looked at.
+
+    Attributes:
+        paths: what DuckDB is given, by the path on the filesystem.
+        schemas: how many different schemas they have.
+        notes: the files beside them that say which letters are resolved.
+        handler: what DuckDB must be given to reach them, None for local ones.
+    """
+
+    fs: pafs.FileSystem
+    paths: dict[str, str]
+    skipped: tuple[Skipped, ...]
+    schemas: int
+    notes: list[str]
+    handler: Any = None
+
+    def corrupt(self, paths: list[str]) -> Iterator[Skipped]:
+        """Those of `paths` that cannot be read to their end; reads them whole."""
+        for path in paths:
+            try:
+                with closing(pq.ParquetFile(path, filesystem=self.fs)) as file:
+                    for _ in file.iter_batches(batch_size=100):
+                        pass
+            except (OSError, pa.ArrowException) as error:
+                yield Skipped(path, _first_line(error))
+
+
+def letter_files(path: str, number: int) -> LetterFiles:
+    """Look at every Parquet file below a folder: its end is read, which says whether it is whole.
+
+    Args:
+        number: of the sink; makes DuckDB's name of a filesystem that is not local.
+
+    Raises:
+        LettersError: the folder cannot be listed; one that is not there is empty.
+        ConfigError: the URI's scheme is unknown.
+    """
+    fs, root = filesystem.resolve(path)
+    try:
+        single = fs.get_file_info(root).type == pafs.FileType.File
+        found = (root,) if single else filesystem.list(fs, root, recursive=True)
+    except OSError as error:
+        shown = filesystem.without_password(path)
+        raise LettersError(f"{shown} cannot be listed: {_first_line(error)}.") from error
+    parquet = [one for one in found if single or one.endswith(".parquet")]
+    notes = [one for one in found if one.endswith(RESOLVED) and not single]
+    handler = None if isinstance(fs, pafs.LocalFileSystem) else _for_duckdb(fs, number)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        looked = list(pool.map(lambda one: _look(fs, one, _NEEDED), parquet))
+        marked = list(pool.map(lambda one: _look(fs, one, ("id", "reason", "marked_at")), notes))
+    faults = [*zip([*parquet, *notes], [*looked, *marked], strict=True)]
+    prefix = "" if handler is None else f"{handler.protocol}://"
+    return LetterFiles(
+        fs,
+        {one: prefix + one for one, (fit, _) in zip(parquet, looked, strict=True) if fit},
+        tuple(Skipped(one, why) for one, (fit, why) in faults if not fit),
+        len({columns for fit, columns in looked if fit}),
+        [prefix + one for one, (fit, _) in zip(notes, marked, strict=True) if fit],
+        handler,
+    )
+
+
+def _look(fs: pafs.FileSystem, path: str, needed: tuple[str, ...]) -> tuple[bool, str]:
+    """Whether it is a letter file; its columns, or why it is none."""
+    try:
+        schema = pq.read_schema(path, filesystem=fs).remove_metadata()
+    except (OSError, pa.ArrowException) as error:
+        return False, _first_line(error)
+    if missing := [name for name in needed if name not in schema.names]:
+        return False, f"it has no column {missing[0]!r}, so it is no file of letters"
+    for known in LETTER_SCHEMA:
+        at = schema.get_field_index(known.name)
+        if at >= 0 and not _alike(schema.field(at).type, known.type):
+            return False, f"its column {known.name!r} is {schema.field(at).type}, not {known.type}"
+    return True, str(schema)
+
+
+def _alike(found: pa.DataType, known: pa.DataType) -> bool:
+    """Whether both are text, or bytes, or numbers …: other writers choose other widths."""
+    tests = (
+        lambda one: pa.types.is_string(one) or pa.types.is_large_string(one),
+        lambda one: pa.types.is_binary(one) or pa.types.is_large_binary(one),
+        pa.types.is_integer,
+        pa.types.is_boolean,
+        pa.types.is_timestamp,
+        lambda one: pa.types.is_list(one) or pa.types.is_large_list(one),
+    )
+    return pa.types.is_null(found) or any(test(found) and test(known) for test in tests)
+
+
+def _for_duckdb(fs: pafs.FileSystem, number: int) -> Any:
+    """The filesystem as fsspec has it, under a protocol of its own: DuckDB asks by protocol."""
+    from fsspec.implementations.arrow import ArrowFSWrapper
+
+    def modified(_: Any, path: str) -> datetime:
+        # Letter files are never replaced, so any time will do where a filesystem has none.
+        return fs.get_file_info(path.partition("://")[2] or path).mtime or _LONG_AGO
+
+    facts = {"protocol": f"letters{number}", "modified": modified}
+    wrapper: Any = type("LetterFiles", (ArrowFSWrapper,), facts)
+    return wrapper(fs)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

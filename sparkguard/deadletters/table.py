@@ -1,0 +1,280 @@
+"""Table: the letters of some sinks in DuckDB, as the view ``letters``, each id once.
+
+Files are read where they lie. Which copies of a letter do not count is found on first use: one
+pass over the ids, as 16 bytes each, then another over those that occur twice. Both go to the disk
+where memory ends, and payloads take no part in it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import duckdb
+from pyarrow import parquet as pq
+
+from sparkguard.core.letter_row import letter_table
+from sparkguard.deadletters.files import LetterFiles, Skipped, letter_files
+from sparkguard.deadletters.selection import quoted
+from sparkguard.deadletters.topic import SPOOL_SCHEMA, Bounds, spool
+from sparkguard.dialects.base import Dialect
+from sparkguard.errors import LettersError
+from sparkguard.sinks.base import Sink
+from sparkguard.sinks.file import FileSink
+from sparkguard.sinks.kafka import KafkaSink
+from sparkguard.sinks.memory import MemorySink
+
+MEMORY: Final = "600MB"
+"""What DuckDB may use; beyond it, it goes to the disk. Python and Arrow come on top."""
+
+_MISTAKES: Final = (
+    duckdb.ParserException,
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.ConversionException,
+    duckdb.OutOfRangeException,
+    duckdb.NotImplementedException,
+)
+"""What a query is at fault for; other errors may come from a file."""
+
+STORED: Final = "stored"
+"""The view of every row, second copies too, with ``_file`` and ``_row``."""
+
+COPIES: Final = "copies"
+"""The table of those that do not count, by ``_file`` and ``_row``."""
+
+_UID: Final = "coalesce(try_cast(id as uuid), cast(md5(id) as uuid))"
+
+T = TypeVar("T")
+
+
+class Table:
+    """Letters of some sinks for SQL; keeps a temporary folder until it is closed.
+
+    Attributes:
+        files: those of each file sink that are read.
+        skipped: what lies among the letters and cannot be read; may grow with each query.
+
+    Raises:
+        LettersError: a topic or broker is not there, or a folder cannot be listed.
+    """
+
+    def __init__(
+        self, sinks: Mapping[str, Sink], bounds: Bounds, dialects: Sequence[Dialect]
+    ) -> None:
+        self.skipped: list[Skipped] = []
+        self._temporary = tempfile.TemporaryDirectory(prefix="sparkguard-letters-")
+        self.folder = Path(self._temporary.name)
+        self.files: dict[str, LetterFiles] = {}
+        self._sources: dict[str, list[str]] = {}
+        self._numbers = count()
+        self._copies: int | None = None
+        self._duckdb = duckdb.connect(
+            config={
+                "memory_limit": MEMORY,
+                "temp_directory": str(self.folder / "duckdb"),
+                "preserve_insertion_order": False,
+            }
+        )
+        try:
+            self._duckdb.execute("set timezone = 'UTC'; set enable_progress_bar = false")
+            for name, sink in sinks.items():
+                self._add(name, sink, bounds, dialects)
+            self._make_views()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Remove the temporary folder."""
+        self._duckdb.close()
+        self._temporary.cleanup()
+
+    @property
+    def copies(self) -> int:
+        """How many stored letters do not count, because another one with their id does."""
+        self._tried(lambda: None)
+        return self._copies or 0
+
+    def new_file(self) -> Path:
+        """A fresh name in the temporary folder."""
+        return self.folder / f"{next(self._numbers)}.parquet"
+
+    def rows(self, query: str, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """What the query gives, all of it or so many rows, in memory."""
+        return self.answer(query, limit)[1]
+
+    def answer(
+        self, query: str, limit: int | None = None
+    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The names of its columns, and its rows.
+
+        Raises:
+            LettersError: the query is wrong, or the letters cannot be read.
+        """
+
+        def run() -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+            found = self._duckdb.execute(query)
+            names = tuple(str(column[0]) for column in found.description or ())
+            return names, found.fetchall() if limit is None else found.fetchmany(limit)
+
+        return self._tried(run)
+
+    def copy(self, query: str, file: Path) -> int:
+        """Write what the query gives to a file, and say how many rows that is."""
+        # A group of rows is built in memory, so its bytes are bounded too.
+        options = "format parquet, compression zstd, row_group_size_bytes '32MB'"
+        command = f"copy ({query}\n) to {quoted(str(file))} ({options})"
+        (written,) = self._tried(lambda: self._duckdb.execute(command).fetchone() or (0,))
+        return int(written)
+
+    def statement(self, text: str) -> str:
+        """The one query in `text`, without what stands behind it.
+
+        Raises:
+            LettersError: it is no query, or more than one.
+        """
+        try:
+            found = self._duckdb.extract_statements(text)
+        except duckdb.Error as error:
+            raise LettersError(_told(error)) from None
+        if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
+            problem = "Only one query is taken, which reads: select … from letters."
+            raise LettersError(problem)
+        return str(found[0].query).rstrip().rstrip(";")
+
+    # --- what is read -----------------------------------------------------------------------
+
+    def _add(self, name: str, sink: Sink, bounds: Bounds, dialects: Sequence[Dialect]) -> None:
+        match sink:
+            case FileSink():
+                found = letter_files(sink.path, len(self.files))
+                self.skipped += found.skipped
+                self.files[name] = found
+                if found.handler is not None:
+                    self._duckdb.register_filesystem(found.handler)
+            case KafkaSink():
+                file = self.new_file()
+                self.skipped += spool(sink, bounds, dialects, file)
+                self._sources[name] = [str(file)]
+            case MemorySink():
+                file = self.new_file()
+                pq.write_table(letter_table(sink.letters), file)
+                self._sources[name] = [str(file)]
+            case _:
+                why = f"a {type(sink).__name__} cannot be read back"
+                self.skipped.append(Skipped(f"sink {name}", why))
+
+    def _make_views(self) -> None:
+        none = self.folder / "none.parquet"
+        pq.write_table(SPOOL_SCHEMA.empty_table(), none)
+        parts = [f"select null::varchar as sink, {_FROM} {_files([str(none)])}"]
+        for name, found in self.files.items():
+            if found.paths:
+                paths = _files([*found.paths.values()], union=found.schemas > 1)
+                named = f"{quoted(name)} as sink, filename as place, {_FROM}"
+                parts.append(f"select {named} {paths}")
+        for name, files in self._sources.items():
+            parts.append(f"select {quoted(name)} as sink, {_FROM} {_files(files)}")
+        self._duckdb.execute(
+            f"create or replace temp view {STORED} as " + " union all by name ".join(parts)
+        )
+
+    def _find_copies(self) -> None:
+        if self._copies is not None:
+            return
+        self._mark_copies()
+        (copies,) = self._duckdb.execute(f"select count(*) from {COPIES}").fetchone() or (0,)
+        kept = f" anti join {COPIES} using (_file, _row)" if copies else ""
+        marks = f" left join resolved on resolved.uid = {_UID}" if self._find_resolved() else ""
+        reason = "resolved.reason" if marks else "null::varchar"
+        self._duckdb.execute(f"""
+            create or replace temp view letters as
+            select {STORED}.* exclude (_file, _row),
+                coalesce(last_failed_at, first_failed_at, "timestamp") as seen,
+                {reason} as resolved
+            from {STORED}{kept}{marks}""")
+        self._copies = copies
+
+    def _find_resolved(self) -> bool:
+        """Gather the marks; whether there are any. The latest reason counts."""
+        notes = [note for found in self.files.values() for note in found.notes]
+        if notes:
+            self._duckdb.execute(f"""
+                create or replace temp table resolved as
+                select {_UID} as uid, arg_max(reason, marked_at) as reason
+                from read_parquet([{", ".join(map(quoted, notes))}]) group by uid""")
+        return bool(notes)
+
+    def _mark_copies(self) -> None:
+        self._duckdb.execute(f"""
+            create or replace temp table twice as
+            select {_UID} as uid from {STORED} group by uid having count(*) > 1""")
+        self._duckdb.execute(f"""
+            create or replace temp table {COPIES} as
+            select _file, _row from (
+                select _file, _row, row_number() over (
+                    partition by {_UID}
+                    order by overflow is null desc, last_failed_at desc, _file, _row
+                ) as place
+                from {STORED} where {_UID} in (select uid from twice)
+            ) where place > 1""")
+
+    # --- what cannot be read ------------------------------------------------------------------
+
+    def _tried(self, step: Callable[[], T]) -> T:
+        """Do a step; where a file is at fault, again without it."""
+        while True:
+            try:
+                self._find_copies()
+                return step()
+            except _MISTAKES as error:
+                raise LettersError(_told(error)) from None
+            except (duckdb.Error, OSError) as error:
+                # A filesystem of Python's raises what it likes.
+                if not self.drop_corrupt(str(error)):
+                    raise LettersError(f"The letters cannot be read: {_told(error)}") from error
+
+    def drop_corrupt(self, told: str) -> bool:
+        """Leave out the files that cannot be read; whether there were any.
+
+        DuckDB names the file as a rule; where it does not, all of them are read.
+        """
+        dropped = False
+        for found in self.files.values():
+            named = [path for path, known in found.paths.items() if known in told]
+            for one in found.corrupt(named or [*found.paths]):
+                del found.paths[one.place]
+                self.skipped.append(one)
+                dropped = True
+        if dropped:
+            # What counted may have stood in a file that is left out now.
+            self._copies = None
+            self._make_views()
+        return dropped
+
+
+_FROM: Final = (
+    "filename as _file, file_row_number as _row, * exclude (filename, file_row_number) from"
+)
+
+
+def selected(paths: Sequence[str], *, union: bool) -> str:
+    """A query for every row of these files, with ``_file`` and ``_row``."""
+    return f"select {_FROM} {_files(paths, union=union)}"
+
+
+def _files(paths: Sequence[str], *, union: bool = False) -> str:
+    listed = ", ".join(map(quoted, paths))
+    options = f"filename = true, file_row_number = true, union_by_name = {union}"
+    # A folder's name is no column: `date=…` is where a letter was stored, not when it failed.
+    return f"read_parquet([{listed}], {options}, hive_partitioning = false)"
+
+
+def _told(error: BaseException) -> str:
+    """The first line of DuckDB's message, as a sentence."""
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return said if said.endswith((".", "!", "?")) else f"{said}."
