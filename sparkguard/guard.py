@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from sparkguard.driver.listener import (
     session_of,
     settle_committed,
 )
-from sparkguard.driver.mailbox import AccumulatorMailbox, Mailbox
+from sparkguard.driver.mailbox import AccumulatorMailbox, FileMailbox, Mailbox
 from sparkguard.driver.production import Bound as BoundProduction
 from sparkguard.driver.production import Production
 from sparkguard.driver.reach import answers
@@ -54,6 +55,10 @@ from sparkguard.steps import output_shape
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_AT_ONCE = 100
+"""Batches settled by one look at what stands as files."""
 
 
 class Guard:
@@ -266,6 +271,7 @@ class Guard:
                 kind = type(build).__name__
                 raise StageError(f"guard.run takes functions that start a query, not {kind}.")
         self._warn_of_unused()
+        FileMailbox(self._state).sweep()
         desk = Desk(
             app=self.settings.app,
             stop=self._stop,
@@ -292,9 +298,14 @@ class Guard:
         """
         standing = self._accounts.standing()
         newest = {query: batch for query, batch, _ in standing}
-        for query, batch, run in standing:
-            if batch < newest[query] or (query == query_id and batch <= committed):
-                settle_committed(self._settler, query, batch, run)
+        ended = (
+            one
+            for one in standing
+            if one[1] < newest[one[0]] or (one[0] == query_id and one[1] <= committed)
+        )
+        # The supervisor waits meanwhile; what is left stands for itself until the next look.
+        for query, batch, run in islice(ended, _AT_ONCE):
+            settle_committed(self._settler, query, batch, run)
 
     def _committed(self, query_id: str, batch_id: int) -> None:
         try:

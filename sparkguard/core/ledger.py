@@ -191,17 +191,16 @@ def _by_part(stages: dict[int, list[Entry]]) -> list[Entry]:
     """What one use evaluated, of sources without offsets: each part as often as a stage has it."""
     found: dict[str, list[Entry]] = {}
     for group in reversed(stages.values()):
-        tasks: dict[int, dict[str, Entry]] = {}
+        # Attempts of a task may run side by side, and as files the passes of each of them come.
+        tasks: dict[int, dict[int, dict[str, Entry]]] = defaultdict(lambda: defaultdict(dict))
         for entry in group:
-            task = tasks.setdefault(entry.partition, {})
-            if any(other.attempt != entry.attempt for other in task.values()):
-                task.clear()
             if not entry.spans:
-                task[entry.part] = entry
+                tasks[entry.partition][entry.attempt][entry.part] = entry
         parts: dict[str, list[Entry]] = defaultdict(list)
-        for task in tasks.values():
-            for part, entry in task.items():
-                parts[part].append(entry)
+        for attempts in tasks.values():
+            passes = (list(attempt.values()) for attempt in reversed(attempts.values()))
+            for entry in max(passes, key=_records):
+                parts[entry.part].append(entry)
         for part, same in parts.items():
             if _records(same) > _records(found.get(part, [])) or part not in found:
                 found[part] = same

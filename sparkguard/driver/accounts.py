@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote
-
-import msgspec
 
 from sparkguard.core import ledger
 from sparkguard.core.ledger import Account, Entry
+from sparkguard.driver.documents import document_of, dump, load, newest, place_of, summed
 from sparkguard.driver.frames import Frames
 from sparkguard.driver.mailbox import FileMailbox, Mailbox
 from sparkguard.driver.state import State
@@ -43,17 +41,19 @@ class Accounts:
         self._frames = Frames()
         self._mailboxes: list[Mailbox] = []
         self._files: FileMailbox | None = None
-        self._merged: dict[str, set[str]] = defaultdict(set)
+        self._merged: dict[tuple[str, int | None], set[str]] = defaultdict(set)
         self._failed: list[Entry] = []
+        self._looked: set[Key] = set()
         self._streaming: dict[str, str | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Accounts, (self._state,), self._streaming
+        senders = () if self._files is None else tuple(self._files.senders)
+        return Accounts, (self._state,), (self._streaming, senders)
 
-    def __setstate__(self, streaming: dict[str, str | None]) -> None:
+    def __setstate__(self, known: tuple[dict[str, str | None], tuple[str, ...]]) -> None:
         """In the process of a batch function on Spark Connect."""
-        self._streaming = streaming
-        self.files()
+        self._streaming, senders = known
+        self._files = FileMailbox(self._state, senders)
 
     def listen(self, mailbox: Mailbox) -> None:
         """Take entries from one more mailbox."""
@@ -84,7 +84,9 @@ class Accounts:
             strays: the batch is the running one, so entries without a batch are its own.
         """
         with self._lock:
-            self._collect()
+            if (query_id, batch_id) not in self._looked:
+                self._collect(query_id)
+            self._looked.discard((query_id, batch_id))
             if query_id is None:
                 pending = self._pending.get((None, None), [])
                 entries, kept = _split(pending, self._streaming)
@@ -93,6 +95,7 @@ class Accounts:
                 numbered = self._frames.numbered(entries, self._following)
                 self._pending[None, None] = kept
                 return ledger.merge(numbered)
+            self._late(query_id, batch_id or 0)
             entries = self._pending.pop((query_id, batch_id), [])
             if strays:
                 entries.extend(self._strays(query_id, batch_id))
@@ -130,17 +133,19 @@ class Accounts:
     def unbatched(self) -> list[Key]:
         """What belongs to no micro-batch and can be settled at any time: batch frames' entries."""
         with self._lock:
-            self._collect()
+            self._collect(sent=True)
             ours, _ = _split(self._pending.get((None, None), []), self._streaming)
-            return [(None, None)] if any(map(self._own, ours)) else []
+            self._looked = {(None, None)} if any(map(self._own, ours)) else set()
+            return list(self._looked)
 
     def swallowed(self, query_id: str, batch_id: int, run_id: str) -> str | None:
         """Why a flow failed that was not evaluated again since, by what its tasks left as files.
 
-        Asked before the batch is taken.
+        Asked before the batch is taken, which looks no second time.
         """
         with self._lock:
-            self._collect()
+            self._collect(query_id)
+            self._looked = {(query_id, batch_id)}
             good = self._pending.get((query_id, batch_id), [])
             failed = (
                 lost.failed
@@ -153,19 +158,20 @@ class Accounts:
     def standing(self) -> list[tuple[str, int, str]]:
         """The batches whose entries stand as files, oldest first, and the run that wrote them.
 
-        Only of queries that this guard has sent out: no two processes may write one account.
+        Only of queries that this guard has sent out and no batch function drives: no two
+        processes may write one account. They are taken as they were found by this look.
         """
         with self._lock:
             if self._files is None:
                 return []
-            self._collect()
-            entries = [entry for group in self._pending.values() for entry in group]
-            mine = {entry.query_id for entry in entries if entry.carrier and self._own(entry)}
+            self._collect(sent=True)
             found = {
                 (entry.query_id, entry.batch_id): entry.run_id or ""
-                for entry in entries
-                if entry.query_id in mine and entry.query_id and entry.batch_id is not None
+                for group in self._pending.values()
+                for entry in group
+                if entry.carrier and entry.query_id and entry.batch_id is not None
             }
+            self._looked = set(found)
             return sorted((str(key[0]), int(key[1] or 0), run) for key, run in found.items())
 
     def pending(self) -> list[Account]:
@@ -183,7 +189,7 @@ class Accounts:
 
     def drop(self, flow: str, query_id: str | None, batch_id: int | None) -> None:
         """Forget a batch function's own account of a batch: this time nothing failed."""
-        name = _document(Account(flow=flow, query_id=query_id, own=True))
+        name = document_of(Account(flow=flow, query_id=query_id, own=True))
         with self._lock:
             document = self._state.load(name)
             if document and document["recent"].pop(str(batch_id), None):
@@ -205,20 +211,28 @@ class Accounts:
                     records_in=records_in,
                     counts_lost=True,
                 )
-                document = self._state.load(_document(lost)) or {"recent": {}}
+                document = self._state.load(document_of(lost)) or {"recent": {}}
                 if str(batch_id) in document["recent"] or self._pending.get((query_id, batch_id)):
                     continue
                 self._write(lost)
                 stored.append(lost)
         return stored
 
-    def _collect(self) -> None:
+    def _collect(self, query_id: str | None = None, *, sent: bool = False) -> None:
+        """Look for entries; for files of all, of one query, or of what this guard has sent out."""
         arrived = [entry for mailbox in self._mailboxes for entry in mailbox.take()]
         if self._files is not None:
             # A file may be gone by now: another process has merged it.
-            for key, group in self._pending.items():
-                self._pending[key] = [entry for entry in group if not entry.carrier]
-            arrived += self._files.take()
+            for key, group in list(self._pending.items()):
+                kept = [entry for entry in group if not entry.carrier]
+                self._pending[key] = kept
+                if not kept:
+                    del self._pending[key]
+            if sent:
+                arrived += self._files.take_sent()
+            else:
+                arrived += self._files.take_of(query_id) if query_id else self._files.take()
+        self._looked = set()
         self._failed = [entry for entry in arrived if entry.failed]
         for entry in arrived:
             if entry.failed:
@@ -236,8 +250,29 @@ class Accounts:
         failed = (it for it in self._failed if (it.flow, it.query_id, it.batch_id) in keys)
         for entry in (*entries, *failed):
             if entry.carrier:
-                account = Account(flow=entry.flow, query_id=entry.query_id)
-                self._merged[_document(account)].add(entry.carrier)
+                self._merged[place_of(entry)].add(entry.carrier)
+
+    def _late(self, query_id: str, batch_id: int) -> None:
+        """Settle what a batch function's tasks wrote after their batch; its process is this one."""
+        if self._files is None:
+            return
+        late = [
+            self._pending.pop(key)
+            for key, group in list(self._pending.items())
+            if key[0] == query_id
+            and key[1] is not None
+            and key[1] < batch_id
+            and all("/" in (entry.run_id or "") and entry.carrier for entry in group)
+        ]
+        for group in late:
+            self._mark(group)
+            for account in ledger.merge(group):
+                self._write(account)
+        words = (it for it in self._failed if it.query_id == query_id)
+        old = {it.carrier for it in words if it.batch_id is not None and it.batch_id < batch_id}
+        if old:
+            self._files.remove(old)
+            self._failed = [it for it in self._failed if it.carrier not in old]
 
     def _strays(self, query_id: str, batch_id: int | None) -> list[Entry]:
         ours = {use: query for use, query in self._streaming.items() if query in (None, query_id)}
@@ -247,30 +282,32 @@ class Accounts:
 
     def _following(self, flow: str) -> int:
         """The number of a flow's next batch frame."""
-        document = self._state.load(_document(Account(flow=flow))) or {"recent": {}}
+        document = self._state.load(document_of(Account(flow=flow))) or {"recent": {}}
         return max(map(int, document["recent"]), default=-1) + 1
 
     def _write(self, account: Account) -> None:
-        name = _document(account)
+        name = document_of(account)
         document = self._state.load(name) or {"older": None, "recent": {}}
         recent = {int(key): value for key, value in document["recent"].items()}
-        merged = self._merged.get(name, set())
-        known = recent.get(account.batch_id or 0)
-        if not (merged and known and _fuller(load(known), account)):
-            recent[account.batch_id or 0] = dump(account)
-        older = document["older"]
+        merged = self._merged.get(place_of(account), set())
+        number, older = account.batch_id or 0, document["older"]
+        known = recent.get(number)
+        kept = merged and known and _fuller(load(known), account)
+        if not (kept or summed(document, account)):
+            recent[number] = dump(account)
         while len(recent) > _RECENT:
             oldest = recent.pop(min(recent))
             parts = [load(part) for part in (older, oldest) if part]
             older = dump(ledger.add(parts)[0])
+        left = set(document.get("merged", ()))
         document = {"older": older, "recent": recent}
+        if self._files is not None:
+            left = merged | (left & self._files.left)
+        # With the account, in one write: who finds one of these files still there knows.
+        self._state.store(name, document | ({"merged": sorted(left)} if left else {}))
         if merged and self._files is not None:
-            # With the account, in one write: who finds one of these files still there knows.
-            self._state.store(name, document | {"merged": sorted(merged)})
+            self._merged.pop(place_of(account))
             self._files.remove(merged)
-            del self._merged[name]
-        else:
-            self._state.store(name, document)
 
 
 class Ledger:
@@ -283,14 +320,14 @@ class Ledger:
     def batches(self, flow: str | None = None) -> list[Account]:
         """One account a batch, the newest hundred of each query."""
         accounts = [account for account, single in self._read(flow) if single]
-        return _newest(accounts + self._unsettled(flow))
+        return newest(accounts + self._unsettled(flow))
 
     def totals(self) -> dict[str, Account]:
         """One account a flow, over all of its batches."""
         read = self._read(None)
         single = [account for account, alone in read if alone] + self._unsettled(None)
         older = [account for account, alone in read if not alone]
-        found = older + _newest(single)
+        found = older + newest(single)
         flows = {account.flow for account in found if not account.own}
         # A batch function has an account of its own, but not under the name of a flow.
         kept = [account for account in found if not (account.own and account.flow in flows)]
@@ -311,22 +348,12 @@ class Ledger:
 
     def _unsettled(self, flow: str | None) -> list[Account]:
         accounts = self._pending() if self._pending else []
-        return [account for account in accounts if flow in (None, account.flow)]
-
-
-def dump(account: Account) -> dict[str, Any]:
-    """An account as JSON."""
-    return asdict(account)
-
-
-def load(document: dict[str, Any]) -> Account:
-    """An account from JSON; facts that this version does not know are left out."""
-    return msgspec.convert(document, Account)
-
-
-def _document(account: Account) -> str:
-    own = ".own" if account.own else ""
-    return f"ledger/{quote(account.flow, safe='')}.{account.query_id or 'batch'}{own}"
+        documents = {name: self._state.load(name) for name in set(map(document_of, accounts))}
+        return [
+            account
+            for account in accounts
+            if flow in (None, account.flow) and not summed(documents[document_of(account)], account)
+        ]
 
 
 def _by_stage(entry: Entry) -> int:
@@ -354,16 +381,3 @@ def _split(
     for entry in entries:
         (theirs if entry.use in uses else others).append(entry)
     return others, theirs
-
-
-def _newest(accounts: list[Account]) -> list[Account]:
-    """One account a batch: of a stored one and one that waits, the fullest, else the later."""
-    found: dict[object, Account] = {}
-    for index, account in enumerate(accounts):
-        # What waits of batch frames has no number yet.
-        number = account.batch_id if account.batch_id is not None else (index,)
-        place = (account.flow, account.query_id, account.own, number)
-        known = found.get(place)
-        if known is None or known.records_in <= account.records_in:
-            found[place] = account
-    return list(found.values())

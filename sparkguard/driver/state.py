@@ -79,6 +79,13 @@ class State:
         """Path of the folder to which tasks write their entries on Spark Connect."""
         return self._files.at(ENTRIES)
 
+    def entry_names(self) -> list[str]:
+        """Names of the entries' documents of all queries, sorted; one listing."""
+        fs, root = filesystem.resolve(self.entries)
+        paths = (path.split("/")[-2:] for path in filesystem.list(fs, root, recursive=True))
+        found = (f"{ENTRIES}/{folder}/{name}" for folder, name in paths)
+        return [name[:-5] for name in found if name.endswith(".json")]
+
     def store_breach(self, query_id: str, document: Any) -> None:
         """Tell the tasks of a query of its breach; replaces an older one."""
         self.store(f"{_BREACHES}/{query_id}", document)

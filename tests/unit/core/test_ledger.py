@@ -206,3 +206,10 @@ def test_another_try_of_a_batch_function() -> None:
     """P4: a flow that is applied in a batch function has a new use with each try."""
     tries = [entry(6, run_id=f"r/{n}", use=f"u{n}", part="p") for n in (1, 2)]
     assert counted(*tries) == 6
+
+
+def test_attempts_side_by_side() -> None:
+    """P4: two attempts of a coalesced task leave their passes in turns: one of them counts."""
+    passes = [entry(10, part=part, attempt=n) for part in "xy" for n in (1, 2)]
+    assert counted(*passes) == 20
+    assert counted(*passes, entry(10, part="z", attempt=1)) == 30

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkguard.core.ledger import Account, Entry, Top
-from sparkguard.driver.accounts import Accounts, Ledger, dump, load
+from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.documents import dump, load
 from sparkguard.driver.state import State
 from tests.unit.driver.desks import Box, entry, totals
 
@@ -148,6 +149,17 @@ def test_a_replay_among_a_hundred(books: Books) -> None:
         books.settle(batch_id, entry(0, 9, batch_id=batch_id))
     books.settle(149, entry(0, 9, batch_id=149, run_id="r2"))
     assert totals(books.ledger.total("orders")) == (1500, 1500, 0)
+
+
+def test_a_replay_of_a_batch_that_is_summed(books: Books) -> None:
+    """P4: what comes of a batch older than the newest hundred is in their sum already."""
+    for batch_id in range(150):
+        books.settle(batch_id, entry(0, 9, batch_id=batch_id))
+    books.box.extend([entry(0, 9, batch_id=3)])
+    assert books.ledger.total("orders").records_in == 1500
+    assert len(books.ledger.batches("orders")) == 100
+    books.settle(3)
+    assert Ledger(books.state).total("orders").records_in == 1500
 
 
 def test_strays_belong_to_the_running_batch(books: Books) -> None:

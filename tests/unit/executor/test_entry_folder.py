@@ -33,7 +33,7 @@ def test_files(tmp_path: Path) -> None:
     folder = EntryFolder(str(tmp_path / "entries"), "owner")
     for attempt in range(3):
         folder.add([replace(ENTRY, attempt=attempt)])
-    files = sorted((tmp_path / "entries").iterdir())
+    files = sorted((tmp_path / "entries" / "batch").iterdir())
     found = [msgspec.json.decode(file.read_bytes(), type=Entry) for file in files]
     assert [entry.attempt for entry in found] == [0, 1, 2]
     assert found[0] == ENTRY
