@@ -209,3 +209,47 @@ def test_a_replay_behind_a_stateful_operator(
         {"k": 3, "count": 10},
         {"k": 3, "count": 20},
     ]
+
+
+def test_equal_rows_of_two_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """P3, P6: in batches of their own, they are two letters too."""
+    made = guard(tmp_path, stages={"store": {**ISOLATE}})
+    batches = [prices(20, {7}), prices(20, {7})]
+    guarded = stream(spark, tmp_path, *batches).transform(made.flow(decode, price, name="orders"))
+    stage = sg.foreach_batch(Target(tmp_path).store, name="store")
+
+    made.run(build(guarded, tmp_path, made.foreach_batch(stage)))
+
+    assert len({letter.id for letter in own(tmp_path)}) == len(own(tmp_path)) == 2
+    exact(made, 40, 2)
+
+
+def test_one_stage_in_two_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """What either of them has set aside is removed after its commit."""
+    made = guard(tmp_path, stages={"store": {**ISOLATE}})
+    flow = made.flow(decode, price, name="orders", carry=sg.ORIGIN)
+    queries = []
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        stage = sg.foreach_batch(Target(folder).store, name="store")
+        guarded = kafka_stream(spark, folder, prices(20, {7})).transform(flow)
+        queries.append(build(guarded, folder, made.foreach_batch(stage)))
+    made.run(*queries)
+    assert not list(tmp_path.rglob("_sparkguard/**/*.parquet"))
+    assert not list((tmp_path / "state" / "isolation").glob("*"))
+
+
+def test_sinks_are_looked_at_first(spark: SparkSession, tmp_path: Path) -> None:
+    """P16: letters that could not be stored are no surprise of the first bad row."""
+    sink = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "dead"}
+    made = guard(tmp_path, sinks={"default": sink}, stages={"store": {**ISOLATE}})
+    called: list[int] = []
+
+    @sg.foreach_batch
+    def store(batch: DataFrame, batch_id: int) -> None:
+        called.append(batch_id)
+
+    with pytest.raises(sg.SinkError, match="no broker answers"):
+        made.foreach_batch(store)(spark.range(4), 0)
+    assert not called
