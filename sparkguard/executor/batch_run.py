@@ -50,6 +50,7 @@ class Tools:
     def __init__(self, work: Work) -> None:
         plan = work.plan
         self._steps = plan.steps
+        self._zone = plan.zone
         self.timeout: RecordTimeout | None = None
         self.note: Note | None = None
         self.attempts = [Attempt(work, step) for step in plan.steps]
@@ -61,7 +62,7 @@ class Tools:
     def calls(self) -> list[Any]:
         """The functions, made where they are called: making one may run a user's code."""
         return [
-            Call(self._bounded(place, step), step.gives, pandas=step.pandas)
+            Call(self._bounded(place, step), step.gives, pandas=step.pandas, zone=self._zone)
             if step.gives
             else step.call()
             for place, step in enumerate(self._steps)

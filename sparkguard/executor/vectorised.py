@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkguard.core.partial import PartialFailure
 from sparkguard.core.shape import Shape
 from sparkguard.executor.attempt import Attempt, Recovered, Trouble
 from sparkguard.executor.encode import schema_of
 from sparkguard.executor.halving import Given, Halving, Met
+from sparkguard.executor.scalars import zone_of
 
 
 class RowsError(ValueError):
@@ -27,9 +29,12 @@ class ColumnsError(TypeError):
 class Call:
     """A stage's function, from record batch to record batch of the declared columns."""
 
-    def __init__(self, function: Callable[[Any], Any], gives: Shape, *, pandas: bool) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], gives: Shape, *, pandas: bool, zone: str = "UTC"
+    ) -> None:
         self._function = function
         self._pandas = pandas
+        self._zone = str(zone_of(zone)).removeprefix("UTC") or "UTC"
         self.schema = schema_of(gives)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -81,14 +86,26 @@ class Call:
             self._refuse_missing(given.schema.names)
             found = (_one(given.column(name)) for name in self.schema.names)
             arrays = [
-                column.cast(kind) for column, kind in zip(found, self.schema.types, strict=True)
+                self._aware(column, kind).cast(kind)
+                for column, kind in zip(found, self.schema.types, strict=True)
             ]
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if not hasattr(given, "dtypes") or not hasattr(given, "columns"):
             kind = type(given).__name__
             raise ColumnsError(f"The function gave {kind}, neither RecordBatch nor DataFrame.")
         self._refuse_missing([str(name) for name in given.columns])
+        for name, kind in zip(self.schema.names, self.schema.types, strict=True):
+            if name in given.columns and str(given[name].dtype) in _NAIVE:
+                aware = self._aware(pa.Array.from_pandas(given[name]), kind)
+                given = given.assign(**{name: aware.to_pandas().array})
         return pa.RecordBatch.from_pandas(given, schema=self.schema, preserve_index=False)
+
+    def _aware(self, column: pa.Array, kind: pa.DataType) -> pa.Array:
+        """Times without a zone are the session's, as those of record stages are."""
+        naive = pa.types.is_timestamp(column.type) and column.type.tz is None
+        if not naive or not pa.types.is_timestamp(kind) or kind.tz is None:
+            return column
+        return pc.assume_timezone(column, self._zone, ambiguous="earliest", nonexistent="latest")
 
     def _refuse_missing(self, names: list[str]) -> None:
         twice = next((name for name in self.schema.names if names.count(name) > 1), None)
@@ -98,6 +115,9 @@ class Call:
         if missing:
             have = ", ".join(names) or "none"
             raise ColumnsError(f"The function gave no column {missing[0]!r}; it gave: {have}.")
+
+
+_NAIVE = {f"datetime64[{unit}]" for unit in ("s", "ms", "us", "ns")}
 
 
 def _one(column: Any) -> pa.Array:

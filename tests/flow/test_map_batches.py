@@ -1,6 +1,7 @@
 """Vectorised functions: one bad row is one letter, and the others are in the output in order."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -497,3 +498,27 @@ def test_a_named_outage_after_a_retry() -> None:
 
     assert len(go(score, orders(4)).rows) == 4
     assert calls == [4, 4, 1]
+
+
+@pytest.mark.parametrize("pandas", [False, True])
+@pytest.mark.parametrize(
+    ("zone", "hour"), [("America/New_York", 17), ("UTC", 12), ("+02:00", 10), ("GMT-1", 13)]
+)
+def test_times_without_a_zone(pandas: bool, zone: str, hour: int) -> None:
+    """They are the session's, as those of record stages are."""
+    noon = datetime.fromisoformat("2026-01-02T12:00")
+
+    @sg.map_batches(returns="at timestamp, plain timestamp_ntz")
+    def arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        column = pa.array([noon] * batch.num_rows, pa.timestamp("us"))
+        return pa.RecordBatch.from_arrays([column, column], ["at", "plain"])
+
+    @sg.map_batches(returns="at timestamp, plain timestamp_ntz")
+    def frames(frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"at": [noon] * len(frame), "plain": [noon] * len(frame)})
+
+    stage = frames if pandas else arrow
+    made = plan(decode, stage, sinks={"default": ListSink()}, zone=zone)
+    (row,) = run(made, records(orders(1))).rows
+    assert row["plain"] == noon
+    assert row["at"] == datetime(2026, 1, 2, hour, tzinfo=UTC)
