@@ -46,7 +46,7 @@ test: setup ## Run every test but the fault injections, then the tests of each p
 	@$(PYTEST) --ignore=tests/faults --ignore=tests/cluster --ignore=tests/connect -m 'not faults' $(ARGS)
 	@$(if $(ARGS),:,for plugin in $(PLUGINS); do echo "== $$plugin"; (cd $$plugin && $(PYTEST)); done)
 
-test-faults: setup ## Run the tests that kill workers, drivers and brokers.
+test-faults: setup ## Run the tests in which something is killed, stopped, full or refused.
 	@$(PYTEST) tests/faults $(ARGS)
 
 test-cluster: setup ## Run the tests on a standalone cluster whose parts are killed.

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sparkguard as sg
-from tests.kafka.producing import expected, letters, made, orders, out
+from tests.faults.producing import expected, letters, made, orders, out
 from tests.support.kafka import Broker
 
 

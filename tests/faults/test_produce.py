@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import sparkguard as sg
 from tests.conftest import MakeTopic
-from tests.kafka.producing import (
+from tests.faults.producing import (
     BIG,
     MEGABYTES,
     ORDERS,
