@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.harness import (
@@ -14,15 +15,20 @@ from tests.faults.harness import (
 from tests.faults.job import Job, build
 
 
-def test_a_worker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_worker_is_killed(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """P1, P4, P14: SIGKILL in the middle of a batch; the restart finds no record at fault."""
     job = Job(root=str(tmp_path))
     lines = values(3000, **{f"kill@{job.at('killed')}": [1500]})
     fill_folder(job, lines, files=3)
     guard = job.guard()
 
-    guard.run(build(spark, job, guard))
+    with caplog.at_level("INFO"):
+        guard.run(build(spark, job, guard))
 
+    assert Path(job.at("killed")).exists()
+    assert caplog.text.count("sparkguard.restart_scheduled") == 1
     Counted(job).holds(lines)
 
 

@@ -173,9 +173,14 @@ def test_a_breach_is_of_one_run(office: Office) -> None:
     office.box.append(entry(0, 9, dead=9))
     settle(office.settler, progress(office.query))
 
-    look(office.state.breaches, Task(query_id=office.query.id, run_id="another"))
-    look(office.state.breaches, Task(query_id="another", run_id=office.query.runId))
-    look(office.state.breaches, Task())
+    others = (
+        Task(query_id=office.query.id, run_id="another"),
+        Task(query_id="another", run_id=office.query.runId),
+        Task(),
+    )
+    assert not any(look(office.state.breaches, task) for task in others)
+    with pytest.raises(StageFailedError):
+        look(office.state.breaches, Task(query_id=office.query.id, run_id=office.query.runId))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"run_id": 1}', "a folder"])

@@ -131,6 +131,7 @@ def test_a_replay_counts_once(tmp_path: Path) -> None:
         one.settler.settle("q", 0)
     one.batch(1, dead=5)
     one.settler.settle("q", 1)
+    assert totals(one.ledger.total("orders")) == (100, 90, 10)
 
 
 def test_a_replay_counts_once_in_every_stage(tmp_path: Path) -> None:
