@@ -355,34 +355,6 @@ def test_a_sink_that_ends_the_process(tmp_path: Path) -> None:
         case.run(records(values(4, bad=[2])))
 
 
-@sg.map
-def rings(order: Order) -> int:
-    """Leaves an alarm behind, which goes off some records later."""
-    signal.signal(signal.SIGALRM, _late)
-    signal.setitimer(signal.ITIMER_REAL, 0.0001)
-    return order.id
-
-
-class LateError(Exception):
-    """An alarm that nobody waited for."""
-
-
-def _late(*_: Any) -> None:
-    raise LateError
-
-
-def test_what_is_raised_between_two_records(tmp_path: Path) -> None:
-    """P6: it is at most the failure of the record that it met, and not of those behind it."""
-    case = Case(tmp_path, decode, rings)
-    try:
-        case.run(records(values(2_000)))
-    except (LateError, sg.StageFailedError, RuntimeError):
-        # It may come where no function runs, and then it ends the task.
-        return
-    assert len(case.rows) + len(case.letters) == 2_000
-    assert {letter[3] for letter in case.letters.values()} <= {"tests.flow.test_careful.LateError"}
-
-
 class _Dies:
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -157,3 +157,22 @@ def test_a_note_outlives_its_writer(child: Any) -> None:
 
     child(work).ask(1)
     assert (note.place, note.row) == (2, 7)
+
+
+def test_what_is_raised_between_two_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P6: an alarm, or a timeout that strikes late, takes one record with it and none behind it."""
+    note, before = Note(), Note.at
+
+    def at(self: Note, place: int, row: int = -1) -> None:
+        before(self, place, row)
+        if row == 2:
+            raise TimeoutError
+
+    monkeypatch.setattr(Note, "at", at)
+    values = note.over(0, Lane(list("abcde"), range(5)))
+    out: list[str] = []
+    with pytest.raises(TimeoutError):
+        out.extend(values)
+    out.extend(values)
+    assert out == ["a", "b", "d", "e"]
+    assert (note.place, note.row) == (0, 4)
