@@ -196,10 +196,16 @@ def _good(line: bytes) -> bool:
 
 
 def _ids(job: Job) -> list[int]:
-    if not list(Path(job.at("out")).glob("**/*.parquet")):
-        return []
-    found = f"'{job.at('out')}/**/*.parquet'"
-    return [row[0] for row in duckdb.execute(f"select id from {found}").fetchall()]
+    out = Path(job.at("out"))
+    # Spark's own sink says what it has committed: a killed task leaves half a file beside it.
+    listed = [
+        msgspec.json.decode(line)["path"].removeprefix("file://")
+        for log in (out / "_spark_metadata").glob("[0-9]*")
+        for line in log.read_bytes().splitlines()[1:]
+    ]
+    files = listed or [str(path) for path in out.glob("**/*.parquet")]
+    rows = duckdb.execute("select id from read_parquet(?)", [files]).fetchall() if files else []
+    return [row[0] for row in rows]
 
 
 def _sent(broker: Broker, topic: str) -> list[int]:

@@ -76,4 +76,4 @@ def test_between_commit_and_count(
     assert [(batch.batch_id, batch.records_in) for batch in lost] == [(1, 1000)]
     assert counted.total.records_in == 3000
     assert len(counted.letters) == 60
-    assert len(set(counted.out)) == 3000 - 60 - 300
+    assert len(counted.out) == len(set(counted.out)) == 3000 - 60 - 300
