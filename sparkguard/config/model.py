@@ -287,6 +287,22 @@ class RestartSettings(Model):
     """How long to wait before a start."""
 
 
+class RedriveSettings(Model):
+    """Where letters go to be processed again."""
+
+    bootstrap_servers: StrictStr | None = None
+    """`host:port` of the brokers, several by comma."""
+    topic: StrictStr | None = None
+    """The topic that the query subscribes to beside its inputs; of this app alone."""
+    config: dict[StrictStr, Any] = Field(default_factory=dict, repr=False)
+    """Further settings of librdkafka, security among them."""
+    max_replays: Annotated[StrictInt, Field(ge=1)] = 3
+    """How often one record is sent back, so that no loop is endless."""
+    parking_lot: StrictStr | None = None
+    """Name of the sink for letters that were sent back so often. Unsaid: they stay where they
+    are."""
+
+
 class Settings(Model):
     """Everything a guard can be told; without arguments the built-in defaults."""
 
@@ -302,6 +318,8 @@ class Settings(Model):
     """What holds for one stage, by its name."""
     restart: RestartSettings = RestartSettings()
     """How often the supervisor starts a query again."""
+    redrive: RedriveSettings = RedriveSettings()
+    """Where letters are sent back to, and how often."""
     redact: tuple[Pattern, ...] = ()
     """Regular expressions; what matches is masked in messages and traces."""
     _places: Places = PrivateAttr(default_factory=Places)

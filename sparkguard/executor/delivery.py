@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkguard.core.failure import Failure
 from sparkguard.core.letter import Letter, letter_id
+from sparkguard.core.replay import replays
 from sparkguard.core.version import VERSION
 from sparkguard.errors import SinkError
 from sparkguard.executor.task import Task
@@ -43,7 +44,8 @@ class Delivery:
             nth = self.seen[identity]
             self.seen[identity] += 1
             identity = letter_id(failure, nth) if nth else identity
-        return Letter(id=identity, failure=failure, version=VERSION)
+        sent = replays(failure.record)
+        return Letter(id=identity, failure=failure, replays=sent, version=VERSION)
 
     def write(self, name: str, failure: Failure) -> None:
         """Hand a letter to the sink of that name.
