@@ -7,7 +7,7 @@ bytes and is no business of the dialect.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -71,6 +71,22 @@ def foreign(message: Record, failure: Failure) -> Letter:
     }
     named = failure if known else replace(failure, record=replace(record, **place))
     return Letter(id=letter_id(named), failure=failure)
+
+
+def as_it_was(
+    message: Record, own: tuple[Header, ...], facts: Mapping[str, bytes | None], prefix: str
+) -> Record:
+    """The record of a tool that leaves key, value and timestamp in the message.
+
+    Its coordinates are decimal numbers in headers that begin with `prefix`.
+    """
+    return replace(
+        message,
+        headers=own,
+        topic=text(facts.get(f"{prefix}topic")) or None,
+        partition=whole(facts.get(f"{prefix}partition"), bits=31),
+        offset=whole(facts.get(f"{prefix}offset")),
+    )
 
 
 def text(value: bytes | None) -> str:

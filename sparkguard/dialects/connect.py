@@ -13,14 +13,12 @@ from typing import ClassVar, Final
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Header, Record
-from sparkguard.dialects.base import appended, foreign, spelled, taken, text, whole
+from sparkguard.dialects.base import appended, as_it_was, foreign, spelled, taken, text
 
 PREFIX: Final = "__connect.errors."
 """Every fact's header begins so."""
 
-_TOPIC, _PARTITION, _OFFSET, _CONNECTOR, _TASK, _STAGE, _CLASS, _EXCEPTION, _MESSAGE, _TRACE = (
-    _NAMES
-) = tuple(
+_NAMES: Final = tuple(
     PREFIX + name
     for name in (
         "topic",
@@ -35,6 +33,7 @@ _TOPIC, _PARTITION, _OFFSET, _CONNECTOR, _TASK, _STAGE, _CLASS, _EXCEPTION, _MES
         "exception.stacktrace",
     )
 )
+_CONNECTOR, _, _STAGE, _CLASS, _EXCEPTION, _MESSAGE, _TRACE = _NAMES[3:]
 _CATEGORIES: Final[Mapping[str, Category]] = {
     "KEY_CONVERTER": Category.DESERIALIZATION,
     "VALUE_CONVERTER": Category.DESERIALIZATION,
@@ -76,15 +75,7 @@ class ConnectDialect:
         found, own = taken(message, _NAMES)
         if not found:
             return None
-        record = Record(
-            key=message.key,
-            value=message.value,
-            headers=own,
-            timestamp=message.timestamp,
-            topic=text(found.get(_TOPIC)) or None,
-            partition=whole(found.get(_PARTITION), bits=31),
-            offset=whole(found.get(_OFFSET)),
-        )
+        record = as_it_was(message, own, found, PREFIX)
         stage, kind = text(found.get(_STAGE)), text(found.get(_EXCEPTION))
         failure = Failure(
             stage=stage,

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Header, Record
-from sparkguard.dialects.base import appended, foreign, spelled, taken, text, whole
+from sparkguard.dialects.base import appended, as_it_was, foreign, spelled, taken, text
 
 PREFIX: Final = "__streams.errors."
 """Every fact's header begins so."""
@@ -55,15 +55,7 @@ class KafkaStreamsDialect:
         said = text(found.get(_MESSAGE))
         # The first release with this queue wrote the exception's toString().
         kind = text(found.get(_EXCEPTION)).removesuffix(f": {said}")
-        record = Record(
-            key=message.key,
-            value=message.value,
-            headers=own,
-            timestamp=message.timestamp,
-            topic=text(found.get(_TOPIC)) or None,
-            partition=whole(found.get(_PARTITION), bits=31),
-            offset=whole(found.get(_OFFSET)),
-        )
+        record = as_it_was(message, own, found, PREFIX)
         failure = Failure(
             stage="",
             category=Category.DESERIALIZATION
