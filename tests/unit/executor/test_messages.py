@@ -113,6 +113,11 @@ def test_json_has_no_nan(value: Any) -> None:
     with pytest.raises(ValueError, match="no NaN"):
         write({"x": value, "null": None})
     assert write({"x": [1.5, None, {"y": "null"}]}) == b'{"x":[1.5,null,{"y":"null"}]}'
+    many = sg.Json().rows(["x", "null"])
+    assert many
+    with pytest.raises(ValueError, match="no NaN"):
+        many([[1.5, value, 2.5], [None, None, None]])
+    assert many([[1.5, None], [None, "null"]])[0] == b'{"x":1.5,"null":null}'
 
 
 def test_json_writes_what_spark_has() -> None:
