@@ -136,11 +136,19 @@ def _for_duckdb(fs: pafs.FileSystem, number: int) -> Any:
     """The filesystem as fsspec has it, under a protocol of its own: DuckDB asks by protocol."""
     from fsspec.implementations.arrow import ArrowFSWrapper
 
+    def stripped(path: str) -> str:
+        # The wrapper's own takes the bucket of an object store for a host.
+        return path.partition("://")[2] or path
+
     def modified(_: Any, path: str) -> datetime:
         # Letter files are never replaced, so any time will do where a filesystem has none.
-        return fs.get_file_info(path.partition("://")[2] or path).mtime or _LONG_AGO
+        return fs.get_file_info(stripped(path)).mtime or _LONG_AGO
 
-    facts = {"protocol": f"letters{number}", "modified": modified}
+    facts = {
+        "protocol": f"letters{number}",
+        "modified": modified,
+        "_strip_protocol": staticmethod(stripped),
+    }
     wrapper: Any = type("LetterFiles", (ArrowFSWrapper,), facts)
     return wrapper(fs)
 
