@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import isolation, kafka, report, rows, sends
+from benchmarks import isolation, kafka, letters, report, rows, sends
 from benchmarks.bench import Bench
 from benchmarks.compare import Row
 from benchmarks.meter import Meter
@@ -31,6 +31,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "kafka": kafka.kafka,
     "produce": sends.sends,
     "isolation": isolation.isolated,
+    "dlq-ls": letters.listed,
 }
 LOG = Path("build/bench.log")
 NEEDS_KAFKA = {"failing-kafka", "kafka", "produce"}
