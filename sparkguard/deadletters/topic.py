@@ -10,7 +10,7 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,7 +51,8 @@ _READING: Final[Mapping[str, Any]] = {
     "log_level": 0,
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FRAME = re.compile(r"^\s*at ([^(]+)", re.MULTILINE)
+_FRAME = re.compile(r"^[ \t]*at ([\w.$/<>@]+)\(", re.MULTILINE)
+"""A line of a Java stack trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,8 @@ def spool(
     from confluent_kafka import Consumer, KafkaException
 
     troubles: list[str] = []
-    config = {**_READING, **sink.config, "bootstrap.servers": sink.bootstrap_servers}
+    given = {key: value for key, value in sink.config.items() if value is not None}
+    config = {**_READING, **given, "bootstrap.servers": sink.bootstrap_servers}
     try:
         with closing(Consumer(listening(config, troubles))) as consumer:
             ranges = _ranges(consumer, sink, bounds, troubles)
@@ -118,7 +120,9 @@ def _ranges(
     wanted = [at for at in there if not bounds.partitions or at in bounds.partitions]
     starts = dict.fromkeys(wanted, 0)
     if bounds.since is not None:
-        asked = [TopicPartition(sink.topic, at, milliseconds(bounds.since)) for at in wanted]
+        # Below zero Kafka takes a time for one of its own words.
+        since = max(milliseconds(bounds.since), 0)
+        asked = [TopicPartition(sink.topic, at, since) for at in wanted]
         for at in consumer.offsets_for_times(asked, timeout=CHECK_SECONDS):
             # Behind the last message Kafka says -1.
             starts[at.partition] = at.offset if at.offset >= 0 else 2**62
@@ -223,11 +227,14 @@ class _Spool:
 
 def _record(message: Any) -> Record:
     kind, since = message.timestamp()
+    when = None
+    with suppress(OverflowError):  # a producer's own time may be in another unit
+        when = _EPOCH + timedelta(milliseconds=since) if kind else None
     return Record(
         key=message.key(),
         value=message.value(),
         headers=tuple(message.headers() or ()),
-        timestamp=_EPOCH + timedelta(milliseconds=since) if kind else None,
+        timestamp=when,
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
@@ -255,9 +262,11 @@ def read_letter(message: Record, dialects: Sequence[Dialect]) -> Letter | None:
 
 
 def _by_last_header(message: Record, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
+    # A plugin's dialect need not say how its headers begin.
+    prefixes = {one: getattr(one, "prefix", None) for one in dialects}
     for name, _ in reversed(message.headers):
-        for dialect in dialects:
-            # A plugin's dialect need not say how its headers begin.
-            if (prefix := getattr(dialect, "prefix", None)) and name.startswith(prefix):
-                return [dialect, *(one for one in dialects if one is not dialect)]
+        for dialect, prefix in prefixes.items():
+            if prefix and name.startswith(prefix):
+                # What it cannot read, a newer version's, is no letter of the times before.
+                return [dialect, *(one for one in dialects if not prefixes[one])]
     return dialects

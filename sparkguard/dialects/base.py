@@ -60,17 +60,19 @@ def taken(
 
 
 def foreign(message: Record, failure: Failure) -> Letter:
-    """The letter of a tool that gives no id: made from coordinates and content.
+    """The letter of a tool that gives no id: made from coordinates, content and exception.
 
     Where the origin is unknown, the message's own place makes the id: two messages are two letters.
     """
     record = failure.record
-    known = record.offset is not None and record.topic is not None
+    known = None not in {record.topic, record.partition, record.offset}
     place: dict[str, Any] = {
         name: getattr(message, name) for name in ("topic", "partition", "offset")
     }
     named = failure if known else replace(failure, record=replace(record, **place))
-    return Letter(id=letter_id(named), failure=failure)
+    # Such a tool may set a record aside twice: for two apps, or for two of its children.
+    error = f"{failure.exception_type}\1{failure.message}"
+    return Letter(id=letter_id(replace(named, path=error)), failure=failure)
 
 
 def as_it_was(

@@ -147,7 +147,8 @@ class NativeDialect:
                 if name.startswith(PREFIX) and value is not None
             }
             return _letter(facts, message, own)
-        except (KeyError, TypeError, ValueError):
+        # Deep JSON is refused by a RecursionError.
+        except (KeyError, TypeError, ValueError, RecursionError):
             return None
 
 
@@ -235,7 +236,7 @@ def _letter(facts: Mapping[str, str], message: Record, own: tuple[Header, ...]) 
         headers=own,
         timestamp=_read_time(facts.get("timestamp")),
         topic=facts.get("topic"),
-        partition=_read_number(facts.get("partition")),
+        partition=_read_number(facts.get("partition"), bits=31),
         offset=_read_number(facts.get("offset")),
         file=facts.get("file"),
         columns=facts.get("columns"),
@@ -243,7 +244,7 @@ def _letter(facts: Mapping[str, str], message: Record, own: tuple[Header, ...]) 
     return Letter(
         id=facts["id"],
         failure=_failure(facts, record),
-        replays=int(facts.get("replays", "0")),
+        replays=_read_number(facts.get("replays")) or 0,
         version=facts.get("version", ""),
         overflow=facts.get("overflow"),
     )
@@ -254,11 +255,11 @@ def _failure(facts: Mapping[str, str], record: Record) -> Failure:
         stage=facts["stage"],
         category=Category(facts["category"]),
         cause=Cause(facts["cause"]),
-        exception_types=tuple(json.loads(facts.get("exception.types", "[]"))),
+        exception_types=_read_types(facts.get("exception.types", "[]")),
         message=facts.get("message", ""),
         trace=facts.get("trace", ""),
         fingerprint=facts.get("fingerprint", ""),
-        attempts=int(facts["attempts"]),
+        attempts=_read_number(facts["attempts"]) or 0,
         first_failed_at=_read_time(facts.get("first.failed.at")),
         last_failed_at=_read_time(facts.get("last.failed.at")),
         timed_out=facts.get("timed.out") == "true",
@@ -281,8 +282,18 @@ def _number(number: int | None) -> str | None:
     return None if number is None else str(number)
 
 
-def _read_number(text: str | None) -> int | None:
-    return None if text is None else int(text)
+def _read_number(text: str | None, bits: int = 63) -> int | None:
+    number = None if text is None else int(text)
+    if number is not None and not -(2**bits) <= number < 2**bits:
+        raise ValueError(text)
+    return number
+
+
+def _read_types(text: str) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(text)
+    return tuple(names)
 
 
 def _time(when: datetime) -> bytes:

@@ -166,6 +166,16 @@ def test_id_of_what_has_none(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", ALL, ids=["streams", "connect", "spring"])
+def test_one_record_fails_twice(dialect: Dialect) -> None:
+    """P3: what a tool set aside for two apps, or two children of a record, are two letters."""
+    other = replace(LETTER, failure=replace(LETTER.failure, message="another"))
+    found = [dialect.read(_message(dialect, one)) for one in (LETTER, other)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].id != found[1].id
+
+
+@pytest.mark.parametrize("dialect", ALL, ids=["streams", "connect", "spring"])
 def test_other_dialects(dialect: Dialect) -> None:
     """A message of another dialect, or of none, is no letter of this one."""
     for other in (*ALL, NativeDialect()):

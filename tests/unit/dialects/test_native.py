@@ -137,6 +137,25 @@ def test_no_letter(headers: tuple[tuple[str, bytes | None], ...]) -> None:
     assert DIALECT.read(Record(headers=headers)) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("partition", b"9999999999"),
+        ("attempts", b"9" * 20),
+        ("batch.id", b"-" + b"9" * 20),
+        ("exception.types", b"[1]"),
+        ("exception.types", b"[null]"),
+        ("exception.types", b"3"),
+        ("exception.types", b"[" * 100_000),
+    ],
+)
+def test_a_fact_that_no_letter_has(name: str, value: bytes) -> None:
+    """A block with a fact that no column holds is no letter: the others of the topic are read."""
+    message = _message(sample_letters()[0])
+    found = dict(message.headers) | {f"sparkguard.{name}": value}
+    assert DIALECT.read(replace(message, headers=tuple(found.items()))) is None
+
+
 def test_headers_that_others_append() -> None:
     """What a mirror adds behind the facts is neither a fact nor the record's."""
     letter = sample_letters()[5]
