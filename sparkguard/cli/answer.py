@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from sparkguard.cli.shown import safe
 from sparkguard.errors import SparkguardError
 
 PROBLEM = 1
@@ -34,7 +35,7 @@ def refuse(problems: list[str], *, as_json: bool) -> NoReturn:
         say_json({"ok": False, "problems": problems})
     else:
         for problem in problems:
-            typer.echo(f"error: {problem}", err=True)
+            typer.echo(safe(f"error: {problem}"), err=True)
     raise typer.Exit(PROBLEM)
 
 
@@ -43,5 +44,5 @@ def say_json(answer: Any) -> None:
 
     What a terminal would obey, or no UTF-8 holds, is escaped as JSON has it.
     """
-    text = json.dumps(answer, indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False, default=str)
     sys.stdout.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -70,21 +71,30 @@ def masked(found: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: bytes as text where they are UTF-8, else ``{"base64": …}``."""
+    """A value for JSON: bytes as text where they are UTF-8, else ``{"base64": …}``.
+
+    NaN and infinities, which JSON has not, become text.
+    """
     match value:
         case bytes():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return {"base64": base64.b64encode(value).decode()}
+            return _text(value)
         case datetime():
             return value.isoformat()
         case dict():
             return {str(name): plain(one) for name, one in value.items()}
         case list() | tuple():
             return [plain(one) for one in value]
+        case float() if not math.isfinite(value):
+            return str(value)
         case _:
             return value
+
+
+def _text(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
 
 
 def redacted(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -186,7 +186,12 @@ class Store:
     def sql(self, query: str, limit: int = 1_000) -> Answer:
         """What a query over the table ``letters`` gives, at most so many rows."""
         names, rows = self._table.answer(self._table.statement(query), limit + 1)
-        return Answer(names, rows[:limit], len(rows) > limit)
+        # As DuckDB names the second of two columns in a subquery: in JSON both are there.
+        apart = (
+            f"{name}_{before}" if (before := names[:at].count(name)) else name
+            for at, name in enumerate(names)
+        )
+        return Answer(tuple(apart), rows[:limit], len(rows) > limit)
 
     def export(self, file: Path, selection: Selection = _EVERY) -> int:
         """Write the selected letters to a Parquet file that is a letter file itself."""

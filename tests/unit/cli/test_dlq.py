@@ -189,6 +189,18 @@ def test_sql(run: Run) -> None:
     assert wrong.exit_code == 1
     assert "nope" in json.loads(wrong.stdout)["problems"][0]
     assert run("sql", query, *HERE, "--stage", "price").exit_code == 2
+    odd = "select 'nan'::double as a, 1 as a, '-inf'::float as b"
+    assert json.loads(run("sql", odd, *HERE, "--json").stdout)["rows"] == [
+        {"a": "nan", "a_1": 1, "b": "-inf"}
+    ]
+
+
+def test_what_a_mistake_says(run: Run) -> None:
+    """P18: an error that quotes a letter holds nothing that a terminal would obey."""
+    told = run("sql", "select stage::int from letters", *HERE, letters=[_letter(1, stage=EVIL)])
+    assert told.exit_code == 1
+    assert "owned" in told.stderr
+    assert not {"\x1b", "\x07", "\u202e"} & {*told.stderr}
 
 
 def test_export(run: Run) -> None:
