@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from docs.generate_audit import audit_page, status_page  # noqa: E402 - the path comes first
 from docs.generate_dlq import dlq_page  # noqa: E402 - the path comes first
 from docs.generate_settings import settings_page  # noqa: E402 - the path comes first
 from sparkguard.core import classify as classifier  # noqa: E402
@@ -168,10 +169,12 @@ def events() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "audit.md": audit_page,
     "causes.md": causes,
     "dlq.md": dlq_page,
     "events.md": events,
     "settings.md": settings_page,
+    "status.md": status_page,
 }
 
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shlex
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from typer.testing import CliRunner
-
-from sparkguard.cli import app
+from docs.commands import printed, workplace
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.letter import Letter, letter_id
 from sparkguard.core.record import Record
@@ -149,38 +142,27 @@ def dlq_page() -> str:
 
 
 def _run(command: str, folder: str, last: int = 0) -> str:
-    done = CliRunner().invoke(app, ["dlq", *shlex.split(command)])
-    if done.exit_code != 0:
-        raise RuntimeError(f"{command}: {done.output}")
-    text = done.stdout.replace(folder, "/srv/orders")
-    text = re.sub(r"date=\S+\.parquet", "date=2026-01-31/orders-….parquet", text)
-    lines = [line.rstrip() for line in text.strip().splitlines()]
-    kept = ["…", *lines[-last:]] if last else lines
-    return "\n".join(["```text", f"$ sparkguard dlq {command}", *kept, "```"])
+    return printed(f"dlq {command}", folder, last=last)
 
 
 @contextmanager
 def _letters() -> Iterator[str]:
-    before = Path.cwd()
-    with tempfile.TemporaryDirectory() as name:
-        os.chdir(name)
-        try:
-            Path("guard.yaml").write_text(_SETTINGS, encoding="utf-8")
-            for at in range(3):
-                _write([_letter(number) for number in range(at * 10, at * 10 + 11)])
-            yield str(Path(name).resolve())
-        finally:
-            os.chdir(before)
+    with workplace(_SETTINGS) as folder:
+        for at in range(3):
+            write([letter(number) for number in range(at * 10, at * 10 + 11)])
+        yield folder
 
 
-def _write(letters: list[Letter]) -> None:
+def write(letters: list[Letter]) -> None:
+    """Store letters in the folder of the settings."""
     writer = FileSink(path="dead-letters").open(SinkTask(app="orders"))
-    for letter in letters:
-        writer.write(letter)
+    for one in letters:
+        writer.write(one)
     writer.flush()
 
 
-def _letter(number: int) -> Letter:
+def letter(number: int) -> Letter:
+    """One of the letters that the pages show."""
     stage, kind, message, fingerprint, cause = _KINDS[number % 4 == 1]
     when = _WHEN + timedelta(minutes=number**2)
     currency = ("EURO", "BTC")[number % 3 == 0]

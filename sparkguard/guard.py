@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from sparkguard import plugins
 from sparkguard.config import resolve
-from sparkguard.config.duration import seconds
 from sparkguard.config.load import load
 from sparkguard.config.model import Settings
-from sparkguard.core.policy import Policy, Retry
+from sparkguard.core.policy import Policy
 from sparkguard.core.sub_batch import SubBatch
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.breaches import Breaches
 from sparkguard.driver.clock import SystemClock
 from sparkguard.driver.connect import is_connect, is_remote, refuse, refuse_memory
 from sparkguard.driver.journal import Journals
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.listener import (
     find_lost,
     listen,
@@ -33,7 +33,7 @@ from sparkguard.driver.listener import (
 from sparkguard.driver.mailbox import AccumulatorMailbox, FileMailbox, Mailbox
 from sparkguard.driver.production import Bound as BoundProduction
 from sparkguard.driver.production import Production
-from sparkguard.driver.reach import answers
+from sparkguard.driver.reach import Reach
 from sparkguard.driver.restarts import Limit, Restarts
 from sparkguard.driver.run import Desk, Run, names
 from sparkguard.driver.settle import Settler
@@ -41,11 +41,11 @@ from sparkguard.driver.shelf import ParquetShelf
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop
 from sparkguard.driver.supervisor import Supervisor
-from sparkguard.errors import ConfigError, SourceError, StageError
+from sparkguard.errors import StageError
 from sparkguard.events import BATCH_FINISHED, STAGE_UNUSED, log
 from sparkguard.filesystem import exists
 from sparkguard.flow import Bound, Flow
-from sparkguard.frame import Carry, source_servers, source_topics
+from sparkguard.frame import Carry
 from sparkguard.hookspecs import Members
 from sparkguard.stages.base import Stage
 from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
@@ -55,6 +55,9 @@ from sparkguard.steps import output_shape
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparkguard.deadletters.check import Audit
+    from sparkguard.deadletters.outputs import OutputTopic
 
 
 _AT_ONCE = 100
@@ -88,8 +91,7 @@ class Guard:
         self._flows: dict[str, tuple[str, ...]] = {}
         self._batch_stages: set[str] = set()
         self._mailboxes: dict[str, Mailbox] = {}
-        self._checked: set[tuple[str, frozenset[str]]] = set()
-        self._reached: set[str] = set()
+        self._reach = Reach(self.sinks)
         self._listening: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,6 +127,29 @@ class Guard:
         for query_id, batch_id in waiting:
             self._settler.settle(query_id, batch_id)
         return Ledger(self._state, self._accounts.pending)
+
+    def audit(
+        self,
+        *,
+        checkpoints: Sequence[str] = (),
+        outputs: Sequence[str | OutputTopic] = (),
+        flows: Sequence[str] = (),
+        holes: bool = False,
+    ) -> Audit:
+        """Compute the account again, from ledger, sinks and what is named; as `sparkguard audit`.
+
+        Args:
+            checkpoints, outputs, flows, holes: as in `sparkguard.deadletters.check.Asked`.
+
+        Raises:
+            LettersError: something that was named is not there, or nothing was counted yet.
+        """
+        from sparkguard.deadletters.audit import audit
+        from sparkguard.deadletters.check import Asked
+
+        asked = Asked(checkpoints=checkpoints, outputs=outputs, flows=flows, holes=holes)
+        dialects = [*self.members.dialects.values()]
+        return audit(self.settings.app, self.ledger, self.sinks, asked, dialects=dialects)
 
     def flow(
         self, *stages: Stage[Any, Any], name: str, carry: str | Carry | Sequence[str | Carry] = ()
@@ -196,7 +221,7 @@ class Guard:
             function=made.function,
             sinks=self.sinks,
             wants_sub_batch=made.signature().wants_sub_batch,
-            check=partial(self._check_sinks, names=self._needed(policy)),
+            check=partial(self._reach.check_sinks, names=self._needed(policy)),
         )
         if is_remote():
             refuse(bound)
@@ -283,7 +308,7 @@ class Guard:
             careful=self._settler.breaches.careful,
             flows=lambda: dict(self._flows),
         )
-        limit = limit_of(self.settings)
+        limit = Limit.of(self.settings.restart)
         runs = [
             Run(build, name, Restarts(self._state, name, limit, desk.clock), desk)
             for build, name in zip(builds, names(builds), strict=True)
@@ -350,45 +375,18 @@ class Guard:
     def _check(self, frame: DataFrame, names: Sequence[str]) -> None:
         if is_connect(frame.sparkSession):
             refuse_memory(self.sinks, names)
-        self._check_sinks(frame, names)
+        self._reach.check_sinks(frame, names)
         if frame.isStreaming:
             self._listen(frame.sparkSession)
-        for servers in source_servers(frame) - self._reached:
-            if not answers(servers):
-                raise SourceError(servers=servers)
-            # A restart during an outage is left to Spark, which waits for the broker.
-            self._reached.add(servers)
+        self._reach.check_sources(frame)
 
     def _needed(self, policy: Policy) -> list[str]:
         """The sinks that rows of a batch function may go to."""
         leaves = policy.isolate or policy.whole_batch == "dead_letter"
         return sorted(policy.sinks()) if leaves else []
 
-    def _check_sinks(self, frame: DataFrame, names: Sequence[str]) -> None:
-        topics = source_topics(frame)
-        for name in names:
-            sink = self.sinks.get(name)
-            if sink is None:
-                raise ConfigError(
-                    f"No sink is named {name!r}; the settings have: {sorted(self.sinks)}."
-                )
-            if (name, topics) not in self._checked:
-                sink.check(name, topics)
-                self._checked.add((name, topics))
-
     def _warn_of_unused(self) -> None:
         used = {stage for stages in self._flows.values() for stage in stages}
         used |= {f"{flow}.{stage}" for flow, stages in self._flows.items() for stage in stages}
         for name in set(self.settings.stages) - used - self._batch_stages:
             log(STAGE_UNUSED, level=logging.WARNING, stage=name, known=sorted(used))
-
-
-def limit_of(settings: Settings) -> Limit:
-    """The restart limit that the settings set."""
-    restart = settings.restart
-    wait = Retry(
-        initial=seconds(restart.backoff.initial),
-        multiplier=restart.backoff.multiplier,
-        maximum=seconds(restart.backoff.max),
-    )
-    return Limit(max_restarts=restart.max_restarts, max_per_hour=restart.max_per_hour, wait=wait)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import typer
 
+from sparkguard.cli.audit import audit
 from sparkguard.cli.config import config_app
 from sparkguard.cli.dlq import dlq_app
 from sparkguard.cli.keep import compact, resolve
 from sparkguard.cli.plugins import list_plugins
+from sparkguard.cli.status import status
 from sparkguard.cli.stop import stop
 
 app = typer.Typer(
@@ -27,7 +29,9 @@ app.add_typer(config_app, name="config")
 app.add_typer(dlq_app, name="dlq")
 dlq_app.command("resolve")(resolve)
 dlq_app.command("compact")(compact)
+app.command("audit")(audit)
 app.command("plugins")(list_plugins)
+app.command("status")(status)
 app.command("stop")(stop)
 
 

@@ -22,11 +22,14 @@ _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud8
 
 @contextmanager
 def told(*, as_json: bool) -> Iterator[None]:
-    """Turn sparkguard's own errors into sentences, or JSON, and exit code 1."""
+    """Turn sparkguard's own errors, and those of filesystems, into sentences and exit code 1."""
     try:
         yield
     except SparkguardError as error:
         refuse(str(error).splitlines(), as_json=as_json)
+    except OSError as error:
+        # A store that is down or refuses is no fault of ours, and its message says which one it is.
+        refuse(str(error).splitlines()[:1], as_json=as_json)
 
 
 def refuse(problems: list[str], *, as_json: bool) -> NoReturn:

@@ -23,6 +23,7 @@ from sparkguard.cli.shown import (
     plain,
     redacted,
     safe,
+    say_table,
     sparkline,
 )
 
@@ -35,9 +36,6 @@ dlq_app = typer.Typer(
     "is wrong. What could not be read is named on stderr and left out.",
     no_args_is_help=True,
 )
-_WIDTH: Final = 130
-"""Of a table that is written to a file or a pipe."""
-
 _COLUMNS: Final = 8
 """A query with more of them is answered with a line for each value."""
 
@@ -78,7 +76,7 @@ def ls(
         for one in groups[:limit]
     ]
     heads = ("fingerprint", "letters", "stage", "exception", "first seen", "last seen", "over time")
-    _table(heads, rows)
+    say_table(heads, rows)
     more = f", of which {limit} are shown" if len(groups) > limit else ""
     letters, kinds = _number(_total(groups), "letter"), _number(len(groups), "group")
     typer.echo(f"{letters} in {kinds}{more}. Times are UTC.")
@@ -139,7 +137,7 @@ def stats(source: Source) -> None:
         for name, counts in found.by.items()
         for value, number in [*counts.items()][:20]
     ]
-    _table(("by", "", "letters"), rows)
+    say_table(("by", "", "letters"), rows)
 
 
 @dlq_app.command("sql")
@@ -171,7 +169,7 @@ def sql(
             pairs = zip(map(safe, answer.columns), row, strict=True)
             typer.echo("".join(f"{name:<16} {cell}\n" for name, cell in pairs), color=False)
     else:
-        _table(tuple(map(safe, answer.columns)), cells)
+        say_table(tuple(map(safe, answer.columns)), cells)
     if answer.more:
         typer.echo(f"There are more than {limit:,} rows; see --limit.", err=True)
 
@@ -342,18 +340,3 @@ def _write_lines(file: Path, rows: Iterable[dict[str, Any]]) -> int:
             into.write(json.dumps(row, default=str) + "\n")
             count += 1
     return count
-
-
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A table as wide as the terminal; what was made safe is not read as markup."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH
-    table = Table(*heads, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)

@@ -15,6 +15,9 @@ MASK: Final = "***"
 SHOWN_BYTES: Final = 4_000
 """More of a payload is not shown, unless asked for."""
 
+_WIDTH: Final = 130
+"""Of a table that is written to a file or a pipe."""
+
 _BARS: Final = "▁▂▃▄▅▆▇█"
 # Control characters but line break and tab, and the marks that turn the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -127,6 +130,21 @@ def clock(when: datetime | None) -> str:
 def listed(words: Iterable[str]) -> str:
     """Words by comma, or a dash."""
     return safe(", ".join(sorted(words))) or "-"
+
+
+def say_table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """A table as wide as the terminal; what was made safe is not read as markup."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    table = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
 
 
 def _hex(value: bytes) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 Counts = dict[str, int]
 
@@ -22,6 +23,9 @@ FACTS = (
     "retries",
 )
 """What is counted for each stage: records, but for ``elements`` of partial stages, and tries."""
+
+WAYS_OUT: Final = ("filtered", "skipped", "dead_lettered")
+"""Of `FACTS` those by which a record leaves a flow before its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +121,19 @@ class Account:
         return sum(counts.get(fact, 0) for counts in self.stages.values())
 
     @property
+    def left(self) -> int:
+        """How many records left before the end, on all of the `WAYS_OUT`."""
+        return sum(map(self.total, WAYS_OUT))
+
+    @property
+    def uncounted(self) -> int:
+        """How many went in and neither came out nor left; where counts are lost, those."""
+        return self.records_in - self.records_out - self.left
+
+    @property
     def balanced(self) -> bool:
         """Whether in = out + filtered + skipped + dead-lettered."""
-        gone = sum(self.total(fact) for fact in ("filtered", "skipped", "dead_lettered"))
-        return not self.counts_lost and self.records_in == self.records_out + gone
+        return not self.counts_lost and not self.uncounted
 
 
 def merge(entries: Iterable[Entry]) -> list[Account]:

@@ -46,7 +46,8 @@ STORED: Final = "stored"
 COPIES: Final = "copies"
 """The table of those that do not count, by ``_file`` and ``_row``."""
 
-_UID: Final = "coalesce(try_cast(id as uuid), cast(md5(id) as uuid))"
+UID: Final = "coalesce(try_cast(id as uuid), cast(md5(id) as uuid))"
+"""A letter's id in 16 bytes."""
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ class Table:
         self._mark_copies()
         (copies,) = self._duckdb.execute(f"select count(*) from {COPIES}").fetchone() or (0,)
         kept = f" anti join {COPIES} using (_file, _row)" if copies else ""
-        marks = f" left join resolved on resolved.uid = {_UID}" if self._find_resolved() else ""
+        marks = f" left join resolved on resolved.uid = {UID}" if self._find_resolved() else ""
         reason = "resolved.reason" if marks else "null::varchar"
         self._duckdb.execute(f"""
             create or replace temp view letters as
@@ -205,22 +206,22 @@ class Table:
         if notes:
             self._duckdb.execute(f"""
                 create or replace temp table resolved as
-                select {_UID} as uid, arg_max(reason, marked_at) as reason
+                select {UID} as uid, arg_max(reason, marked_at) as reason
                 from read_parquet([{", ".join(map(quoted, notes))}]) group by uid""")
         return bool(notes)
 
     def _mark_copies(self) -> None:
         self._duckdb.execute(f"""
             create or replace temp table twice as
-            select {_UID} as uid from {STORED} group by uid having count(*) > 1""")
+            select {UID} as uid from {STORED} group by uid having count(*) > 1""")
         self._duckdb.execute(f"""
             create or replace temp table {COPIES} as
             select _file, _row from (
                 select _file, _row, row_number() over (
-                    partition by {_UID}
+                    partition by {UID}
                     order by overflow is null desc, last_failed_at desc, _file, _row
                 ) as place
-                from {STORED} where {_UID} in (select uid from twice)
+                from {STORED} where {UID} in (select uid from twice)
             ) where place > 1""")
 
     # --- what cannot be read ------------------------------------------------------------------

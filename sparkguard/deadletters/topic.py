@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -82,6 +82,18 @@ def spool(
     Raises:
         LettersError: the broker does not answer, or there is no such topic or partition.
     """
+    with closing(_Spool(file, dialects)) as into:
+        scan(sink, bounds, into.add)
+        into.spill()
+    return into.skipped(sink.topic)
+
+
+def scan(sink: KafkaSink, bounds: Bounds, take: Callable[[Any], None]) -> None:
+    """Hand over every message within the bounds, in the order of its partition.
+
+    Raises:
+        LettersError: the broker does not answer, or there is no such topic or partition.
+    """
     from confluent_kafka import Consumer, KafkaException
 
     troubles: list[str] = []
@@ -90,10 +102,7 @@ def spool(
     try:
         with closing(Consumer(listening(config, troubles))) as consumer:
             ranges = _ranges(consumer, sink, bounds, troubles)
-            with closing(_Spool(file, dialects)) as into:
-                _Scan(consumer, sink, ranges, troubles).run(into)
-                into.spill()
-            return into.skipped(sink.topic)
+            _Scan(consumer, sink, ranges, troubles).run(take)
     except KafkaException as error:
         told = scrub(f"{error.args[0].str()}.", config)
         raise LettersError(f"The topic {sink.topic!r} cannot be read: {told}") from None
@@ -145,7 +154,7 @@ class _Scan:
     ranges: dict[int, tuple[int, int]]
     troubles: list[str]
 
-    def run(self, into: _Spool) -> None:
+    def run(self, take: Callable[[Any], None]) -> None:
         from confluent_kafka import TopicPartition
 
         topic = self.sink.topic
@@ -157,7 +166,7 @@ class _Scan:
         while waiting:
             batch = self.consumer.consume(_AT_ONCE, timeout=0.2)
             for message in batch:
-                if message.partition() in waiting and self._ends(message, into):
+                if message.partition() in waiting and self._ends(message, take):
                     waiting.discard(message.partition())
                     self.consumer.incremental_unassign([TopicPartition(topic, message.partition())])
             if batch:
@@ -167,7 +176,7 @@ class _Scan:
                 told = scrub(f"{reasons}.", self.sink.config)
                 raise LettersError(f"Reading the topic {topic!r} stands still: {told}")
 
-    def _ends(self, message: Any, into: _Spool) -> bool:
+    def _ends(self, message: Any, take: Callable[[Any], None]) -> bool:
         """Take a message; whether it was the last one, or stands behind it."""
         from confluent_kafka import KafkaError, KafkaException
 
@@ -178,7 +187,7 @@ class _Scan:
                 return True
             raise KafkaException(error)
         if message.offset() < end:
-            into.add(message)
+            take(message)
         return bool(message.offset() >= end - 1)
 
 

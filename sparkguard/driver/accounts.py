@@ -1,16 +1,16 @@
-"""The accounts: entries merged by batch, kept in the state, told to the watchers."""
+"""The accounts: entries merged by batch and kept in the state."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkguard.core import ledger
 from sparkguard.core.ledger import Account, Entry
-from sparkguard.driver.documents import document_of, dump, load, newest, place_of, summed
+from sparkguard.driver.documents import document_of, dump, load, place_of, summed
 from sparkguard.driver.frames import Frames
 from sparkguard.driver.mailbox import FileMailbox, Mailbox
 from sparkguard.driver.state import State
@@ -308,52 +308,6 @@ class Accounts:
         if merged and self._files is not None:
             self._merged.pop(place_of(account))
             self._files.remove(merged)
-
-
-class Ledger:
-    """The account of every record, by flow, stage and batch, as the state has it."""
-
-    def __init__(self, state: State, pending: Callable[[], list[Account]] | None = None) -> None:
-        self._state = state
-        self._pending = pending
-
-    def batches(self, flow: str | None = None) -> list[Account]:
-        """One account a batch, the newest hundred of each query."""
-        accounts = [account for account, single in self._read(flow) if single]
-        return newest(accounts + self._unsettled(flow))
-
-    def totals(self) -> dict[str, Account]:
-        """One account a flow, over all of its batches."""
-        read = self._read(None)
-        single = [account for account, alone in read if alone] + self._unsettled(None)
-        older = [account for account, alone in read if not alone]
-        found = older + newest(single)
-        flows = {account.flow for account in found if not account.own}
-        # A batch function has an account of its own, but not under the name of a flow.
-        kept = [account for account in found if not (account.own and account.flow in flows)]
-        return {account.flow: account for account in ledger.add(kept)}
-
-    def total(self, flow: str) -> Account:
-        """The account of one flow over all of its batches; empty if it never ran."""
-        return self.totals().get(flow, Account(flow=flow))
-
-    def _read(self, flow: str | None) -> list[tuple[Account, bool]]:
-        found: list[tuple[Account, bool]] = []
-        for name in self._state.names("ledger"):
-            document = self._state.load(name) or {"older": None, "recent": {}}
-            if document["older"]:
-                found.append((load(document["older"]), False))
-            found.extend((load(part), True) for part in document["recent"].values())
-        return [(account, single) for account, single in found if flow in (None, account.flow)]
-
-    def _unsettled(self, flow: str | None) -> list[Account]:
-        accounts = self._pending() if self._pending else []
-        documents = {name: self._state.load(name) for name in set(map(document_of, accounts))}
-        return [
-            account
-            for account in accounts
-            if flow in (None, account.flow) and not summed(documents[document_of(account)], account)
-        ]
 
 
 def _by_stage(entry: Entry) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sparkguard.driver.directory import Directory
 
@@ -20,6 +20,15 @@ _VERSION = "v1"
 _NOTHING = "-"
 
 Offsets = dict[tuple[str, str], int]
+
+
+class Range(NamedTuple):
+    """Offsets of one partition, the last one not included."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
 
 
 def checkpoint_of(batch: DataFrame) -> str | None:
@@ -54,6 +63,48 @@ class Checkpoint:
         """What batch n was planned to read, as a digest; None where that is not written."""
         planned = self._files.read(f"offsets/{batch_id}")
         return None if planned is None else blake2b(planned, digest_size=16).hexdigest()
+
+    @property
+    def query_id(self) -> str | None:
+        """The id of the query, the same after each restart; None where there is no checkpoint."""
+        text = self._files.read("metadata")
+        return None if text is None else str(json.loads(text)["id"])
+
+    def ranges(self, batch_id: int) -> list[Range | None]:
+        """What was read from Kafka up to the end of batch n, by source, topic and partition.
+
+        A None stands for each source that is not Kafka.
+
+        Raises:
+            LookupError: batch n or the beginning of a source is not written here any more.
+        """
+        lines = self._lines(batch_id)
+        if lines is None:
+            raise LookupError(f"the offsets of batch {batch_id} cannot be read")
+        found: list[Range | None] = []
+        for source, line in enumerate(lines):
+            last = _topics(line)
+            if line == _NOTHING or last is None:
+                found += [None] if last is None and line != _NOTHING else []
+                continue
+            first = self._first(source)
+            if first is None:
+                raise LookupError(f"where source {source} began is not written there")
+            found += [
+                Range(topic, int(partition), first.get((topic, partition), 0), end)
+                for (topic, partition), end in last.items()
+            ]
+        return found
+
+    def spans(self, batch_id: int) -> list[Range]:
+        """What batch n alone read from Kafka; empty where that is not known."""
+        try:
+            read = [one for one in self.ranges(batch_id) if one is not None]
+            before = self.ranges(batch_id - 1) if batch_id else []
+        except LookupError:
+            return []
+        ends = {(one.topic, one.partition): one.end for one in before if one is not None}
+        return [one._replace(start=ends.get((one.topic, one.partition), one.start)) for one in read]
 
     def records_in(self, batch_id: int) -> int | None:
         """How many records batch n read from Kafka, None where its offsets do not tell.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sparkguard import filesystem
 
 
@@ -27,6 +29,11 @@ class Directory:
     def delete(self, name: str) -> None:
         """Remove the file, if there is one."""
         filesystem.delete(self._fs, filesystem.join(self._root, name))
+
+    def written_at(self, name: str) -> datetime | None:
+        """When the file was written; None where there is none, or the filesystem keeps no times."""
+        found: datetime | None = self._fs.get_file_info(filesystem.join(self._root, name)).mtime
+        return found
 
     def holds(self, folder: str) -> bool:
         """Whether there is such a folder."""

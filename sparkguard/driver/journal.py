@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -20,6 +20,7 @@ from sparkguard.core.failure import Failure
 from sparkguard.core.ledger import Top
 from sparkguard.driver.state import State
 
+_FOLDER = "isolation"
 _TOP = 20
 _SHOWN = 500
 
@@ -205,6 +206,16 @@ class Journals:
                 self._known[key] = self._load(_name(stage, query_id))
             return self._known[key]
 
+    def open(self) -> Iterator[tuple[str, str, Journal]]:
+        """Those that stand in the state, with stage and query."""
+        names = [] if self._state is None else self._state.names(_FOLDER)
+        for name in names:
+            place, _, part = name.rpartition(".")
+            journal = self._load(place) if part == "plan" else None
+            if journal is not None:
+                stage, _, query = place.removeprefix(f"{_FOLDER}/").rpartition(".")
+                yield unquote(stage), query, journal
+
     def begin(self, stage: str, query_id: str | None, plan: Plan, failed: int = 1) -> Journal:
         """Begin to isolate: once the plan is stored, a replay follows it.
 
@@ -259,7 +270,7 @@ def _begun(plan: Plan) -> Progress:
 
 
 def _name(stage: str, query_id: str | None) -> str:
-    return f"isolation/{quote(stage, safe='')}.{query_id or 'batch'}"
+    return f"{_FOLDER}/{quote(stage, safe='')}.{query_id or 'batch'}"
 
 
 def _count(top: list[Top], failure: Failure, rows: int) -> None:

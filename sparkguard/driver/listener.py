@@ -12,8 +12,9 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.checkpoint import Checkpoint
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.settle import Settler
 from sparkguard.errors import StageFailedError
 from sparkguard.events import COUNTS_LOST, log

@@ -9,14 +9,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from sparkguard.config.duration import seconds
 from sparkguard.core.policy import Retry
 from sparkguard.core.retry import backoff
 from sparkguard.driver.clock import Clock
 from sparkguard.driver.state import State
 from sparkguard.errors import ConfigError, SparkguardError
+
+if TYPE_CHECKING:
+    from sparkguard.config.model import RestartSettings
 
 _HOUR = 3600.0
 _WAIT: Final = Retry(initial=1.0, maximum=60.0)
@@ -35,6 +39,17 @@ class Limit:
     max_restarts: int = 5
     max_per_hour: int = 20
     wait: Retry = _WAIT
+
+    @classmethod
+    def of(cls, restart: RestartSettings) -> Limit:
+        """The limit that the settings set."""
+        backoff = restart.backoff
+        wait = Retry(
+            initial=seconds(backoff.initial),
+            multiplier=backoff.multiplier,
+            maximum=seconds(backoff.max),
+        )
+        return cls(max_restarts=restart.max_restarts, max_per_hour=restart.max_per_hour, wait=wait)
 
 
 class Restarts:
@@ -77,6 +92,11 @@ class Restarts:
             msg = f"The state at {self._state.path!r} cannot be read: {error}."
             raise ConfigError(msg) from error
 
+    @property
+    def within_an_hour(self) -> int:
+        """Restarts in the last hour, whatever was committed in between."""
+        return len(self._recent())
+
     def refusal(self) -> str | None:
         """Why there may be no further restart, or None."""
         if self.since_commit >= self._limit.max_restarts:
@@ -84,10 +104,9 @@ class Restarts:
                 f"it was restarted {self.since_commit} times since the last committed batch "
                 f"(restart.max_restarts: {self._limit.max_restarts})"
             )
-        recent = self._recent()
-        if len(recent) >= self._limit.max_per_hour:
+        if self.within_an_hour >= self._limit.max_per_hour:
             return (
-                f"it was restarted {len(recent)} times within an hour "
+                f"it was restarted {self.within_an_hour} times within an hour "
                 f"(restart.max_per_hour: {self._limit.max_per_hour})"
             )
         return None

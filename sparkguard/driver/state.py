@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any, Final
 
 from sparkguard import filesystem
@@ -10,7 +11,8 @@ from sparkguard.driver.directory import Directory
 from sparkguard.errors import ConfigError, SparkguardError
 
 _STOP = "stop"
-_BREACHES = "breaches"
+BREACHES: Final = "breaches"
+"""Folder of what the tasks of each query are told."""
 ENTRIES: Final = "entries"
 """Folder of the entries that come as files, until an account has them."""
 _PROBE = "writable"
@@ -72,7 +74,7 @@ class State:
     @property
     def breaches(self) -> str:
         """Path of the folder in which tasks look for the breach of their query."""
-        return self._files.at(_BREACHES)
+        return self._files.at(BREACHES)
 
     @property
     def entries(self) -> str:
@@ -88,15 +90,15 @@ class State:
 
     def store_breach(self, query_id: str, document: Any) -> None:
         """Tell the tasks of a query of its breach; replaces an older one."""
-        self.store(f"{_BREACHES}/{query_id}", document)
+        self.store(f"{BREACHES}/{query_id}", document)
 
     def asks_for_care(self, query_id: str) -> bool:
         """Whether the tasks of a query are told to be careful."""
-        return bool((self.load(f"{_BREACHES}/{query_id}") or {}).get("careful"))
+        return bool((self.load(f"{BREACHES}/{query_id}") or {}).get("careful"))
 
     def drop_breach(self, query_id: str) -> None:
         """Tell the tasks of a query nothing any more."""
-        self.delete(f"{_BREACHES}/{query_id}")
+        self.delete(f"{BREACHES}/{query_id}")
 
     def load(self, name: str) -> Any:
         """The JSON document of that name, or None.
@@ -122,6 +124,10 @@ class State:
     def delete(self, name: str) -> None:
         """Remove the JSON document of that name, if there is one."""
         self._files.delete(f"{name}.json")
+
+    def written_at(self, name: str) -> datetime | None:
+        """When the JSON document of that name was stored; None where nobody knows."""
+        return self._files.written_at(f"{name}.json")
 
     def names(self, folder: str) -> list[str]:
         """Names of the documents in a folder, without their suffix, sorted."""

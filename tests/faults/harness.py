@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparkguard.core.ledger import Account
-from sparkguard.driver.accounts import Ledger
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.state import State
 from sparkguard.guard import Guard
 from tests.faults.job import Job, build

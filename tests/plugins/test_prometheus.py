@@ -40,6 +40,7 @@ notify(members, QueryStarted(app="shop", query_name="q", flows={"orders": ("pric
 started = scrape()
 notify(members, BatchFinished(app="shop", flow="orders", batch_id=0, account=account))
 notify(members, RestartScheduled(app="shop", query_name="q"))
+json.loads(sparkguard_prometheus.dashboard())
 print(json.dumps([before, sparkguard_prometheus.__file__, started, scrape()]))
 """
 

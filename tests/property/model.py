@@ -12,9 +12,10 @@ import pyarrow as pa
 from sparkguard.core.failure import Category
 from sparkguard.core.ledger import Account, Entry
 from sparkguard.core.policy import Policy
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.breaches import Breaches
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from sparkguard.driver.accounts import Ledger
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.state import State
 from tests.faults.harness import Counted, Running, values
 from tests.faults.job import Job

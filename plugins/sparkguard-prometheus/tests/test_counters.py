@@ -1,5 +1,7 @@
 """The counters, without HTTP: what an event adds."""
 
+import time
+
 from prometheus_client import REGISTRY
 
 import sparkguard_prometheus
@@ -8,6 +10,7 @@ from sparkguard.core.watch import (
     BatchFinished,
     QueryFailed,
     QueryStarted,
+    QueryStopped,
     RestartRefused,
     RestartScheduled,
 )
@@ -24,7 +27,7 @@ def value(name: str, **labels: str) -> float | None:
 def finished(app: str, batch_id: int, **counts: int) -> BatchFinished:
     """A batch of 10 records, one stage."""
     stages = {"price": {"entered": 10, **counts}}
-    account = Account(flow="orders", records_in=10, records_out=8, stages=stages)
+    account = Account(flow="orders", records_in=10, records_out=8, rows_out=9, stages=stages)
     return BatchFinished(app=app, flow="orders", query_id="q", batch_id=batch_id, account=account)
 
 
@@ -35,7 +38,9 @@ def test_batch_adds_up() -> None:
     at = {"app": "adds", "flow": "orders"}
     assert value("sparkguard_records_in_total", **at) == 20
     assert value("sparkguard_records_out_total", **at) == 16
+    assert value("sparkguard_rows_out_total", **at) == 18
     assert value("sparkguard_batches_total", **at) == 2
+    assert time.time() - (value("sparkguard_last_batch_timestamp_seconds", **at) or 0) < 60
     stage = {**at, "stage": "price"}
     assert value("sparkguard_entered_total", **stage) == 20
     assert value("sparkguard_skipped_total", **stage) == 3
@@ -68,15 +73,19 @@ def test_counters_start_at_zero() -> None:
 def test_restarts_are_apart() -> None:
     """Failures, restarts and refusals have counters of their own (P19)."""
     failed = QueryFailed(app="apart", query_name="q1", cause="transient", sink="dead")
+    notify(MEMBERS, QueryStarted(app="apart", query_name="q1"))
     notify(MEMBERS, failed)
     notify(MEMBERS, RestartScheduled(app="apart", query_name="q1"))
     notify(MEMBERS, RestartScheduled(app="apart", query_name="q1"))
     notify(MEMBERS, RestartRefused(app="apart", query_name="q1"))
+    notify(MEMBERS, QueryStopped(app="apart", query_name="q1"))
     at = {"app": "apart", "query": "q1"}
     assert value("sparkguard_queries_failed_total", **at, cause="transient") == 1
     assert value("sparkguard_sink_failures_total", **at) == 1
     assert value("sparkguard_restarts_total", **at) == 2
     assert value("sparkguard_restarts_refused_total", **at) == 1
+    assert value("sparkguard_queries_started_total", **at) == 1
+    assert value("sparkguard_queries_stopped_total", **at) == 1
 
 
 def test_no_ids_in_labels() -> None:

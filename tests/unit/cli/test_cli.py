@@ -205,6 +205,8 @@ def test_stop(run: Run, tmp_path: Path) -> None:
     [
         ["stop"],
         ["stop", "--config", "guard.yaml", "--state", "x"],
+        ["status"],
+        ["audit"],
         ["nope"],
         ["config", "check"],
         ["config", "check", "guard.yaml", "--nope"],
@@ -230,7 +232,8 @@ def test_version(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["config", "check"], ["config", "schema"], ["plugins"], ["stop"]]
+    "command",
+    [["config", "check"], ["config", "schema"], ["plugins"], ["stop"], ["audit"], ["status"]],
 )
 def test_help_has_examples(run: Run, command: list[str]) -> None:
     """Each command's help shows how it is called."""
@@ -240,7 +243,7 @@ def test_help_has_examples(run: Run, command: list[str]) -> None:
 
 def test_import_is_light() -> None:
     """The command starts without pydantic, pyspark, pyarrow or Kafka."""
-    heavy = ["pydantic", "pyspark", "pyarrow", "confluent_kafka", "pluggy", "pandas"]
+    heavy = ["pydantic", "pyspark", "pyarrow", "confluent_kafka", "pluggy", "pandas", "duckdb"]
     code = f"import sys, sparkguard.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkguard.core.ledger import Account, Entry, Top
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.documents import dump, load
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.state import State
 from tests.unit.driver.desks import Box, entry, totals
 

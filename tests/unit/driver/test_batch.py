@@ -10,9 +10,10 @@ import pytest
 
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.policy import Budget, Policy, Retry
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.batch import BatchFunction, BatchStage
 from sparkguard.driver.breaches import Breaches
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.driver.stop import Stop, StoppedBatchError

@@ -1,39 +1,13 @@
-import json
 from pathlib import Path
 
 import pytest
 
-from sparkguard.driver.checkpoint import Checkpoint
+from sparkguard.driver.checkpoint import Checkpoint, Range
+from tests.support import checkpoint as support
 
-METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795252150439,"conf":{}}'
 
-
-class Written:
-    """A checkpoint as Spark writes it, by hand."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "commits").mkdir(parents=True)
-        (folder / "offsets").mkdir()
-        (folder / "metadata").write_text('{"id":"6fbec91a-bf63-4c44-9e0b-0fd5700f7fd9"}')
-
-    def batch(
-        self, number: int, *sources: object, committed: bool = True, version: str = "v1"
-    ) -> None:
-        """One batch: a line for each source, None where it had nothing yet."""
-        lines = ["-" if one is None else json.dumps(one, separators=(",", ":")) for one in sources]
-        (self.folder / "offsets" / str(number)).write_text("\n".join([version, METADATA, *lines]))
-        (self.folder / "offsets" / f".{number}.crc").write_bytes(b"crc")
-        if committed:
-            commit = self.folder / "commits" / str(number)
-            commit.write_text('v1\n{"nextBatchWatermarkMs":0}')
-            commit.with_name(f".{number}.crc").write_bytes(b"crc")
-
-    def source(self, number: int, offsets: object) -> None:
-        """Where a Kafka source began; Spark puts a zero byte in front."""
-        place = self.folder / "sources" / str(number)
-        place.mkdir(parents=True)
-        (place / "0").write_bytes(b"\0v1\n" + json.dumps(offsets).encode())
+class Written(support.Written):
+    """A checkpoint that is read."""
 
     def records_in(self, batch_id: int) -> int | None:
         """What the checkpoint tells of a batch."""
@@ -118,3 +92,19 @@ def test_offsets_that_went_back(written: Written) -> None:
     written.batch(1, {"in": {"0": 100, "1": 10}})
     written.batch(2, {"in": {"0": 5, "1": 12}})
     assert written.records_in(2) == 2
+
+
+def test_ranges(written: Written) -> None:
+    """What was read since the beginning, whatever the checkpoint has forgotten of it."""
+    written.source(0, {"in": {"0": 5}})
+    written.batch(7, {"in": {"0": 25, "1": 3}}, None)
+    checkpoint = Checkpoint(str(written.folder))
+    assert checkpoint.query_id == support.QUERY
+    assert checkpoint.ranges(7) == [Range("in", 0, 5, 25), Range("in", 1, 0, 3)]
+    written.batch(8, {"in": {"0": 25}}, {"logOffset": 1})
+    assert checkpoint.ranges(8) == [Range("in", 0, 5, 25), None]
+    written.batch(9, {"in": {"0": 25}}, {"more": {"0": 3}})
+    for batch in (9, 10):
+        with pytest.raises(LookupError):
+            checkpoint.ranges(batch)
+    assert Checkpoint("/nowhere").query_id is None

@@ -6,8 +6,9 @@ import pytest
 
 from sparkguard.core.ledger import Account
 from sparkguard.core.policy import Budget
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.breaches import Breaches
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.listener import checkpoint_path, drain, find_lost, settle, settle_all
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State

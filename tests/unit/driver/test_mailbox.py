@@ -12,7 +12,8 @@ import pytest
 
 from sparkguard import Guard, Settings
 from sparkguard.core.ledger import Account, Entry
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.mailbox import KEPT_DAYS, FileMailbox
 from sparkguard.driver.state import State
 from tests.unit.driver.desks import entry

@@ -7,8 +7,9 @@ from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.ledger import Entry
 from sparkguard.core.policy import Budget
 from sparkguard.core.watch import BatchFinished
-from sparkguard.driver.accounts import Accounts, Ledger
+from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.breaches import Breaches
+from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.settle import Settler
 from sparkguard.driver.state import State
 from sparkguard.errors import StageFailedError

@@ -1,10 +1,12 @@
-"""The counters, one object a name."""
+"""The counters, one object a name; and a gauge, the time of the last batch."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge
+
+from sparkguard.core.ledger import FACTS
 
 FLOW: Final = ("app", "flow")
 STAGE: Final = ("app", "flow", "stage")
@@ -12,21 +14,36 @@ QUERY: Final = ("app", "query")
 
 RECORDS_IN: Final = Counter("sparkguard_records_in", "Records that went into a flow.", FLOW)
 RECORDS_OUT: Final = Counter("sparkguard_records_out", "Records that came out of a flow.", FLOW)
+ROWS_OUT: Final = Counter("sparkguard_rows_out", "Rows that a flow made of them.", FLOW)
 BATCHES: Final = Counter("sparkguard_batches", "Finished batches.", FLOW)
 COUNTS_LOST: Final = Counter(
     "sparkguard_counts_lost", "Batches whose driver died before they were counted.", FLOW
 )
 
+_TOLD: Final = {
+    "entered": "Records that entered a stage.",
+    "filtered": "Records that a filter took out.",
+    "skipped": "Records dropped on purpose.",
+    "dead_lettered": "Records stored as letters.",
+    "elements": "Elements of partial flat_maps that left alone.",
+    "failed_attempts": "Tries that failed.",
+    "retries": "Tries after the first.",
+}
 STAGES: Final = {
-    "entered": Counter("sparkguard_entered", "Records that entered a stage.", STAGE),
-    "filtered": Counter("sparkguard_filtered", "Records that a filter took out.", STAGE),
-    "skipped": Counter("sparkguard_skipped", "Records dropped on purpose.", STAGE),
-    "dead_lettered": Counter("sparkguard_dead_lettered", "Records stored as letters.", STAGE),
-    "failed_attempts": Counter("sparkguard_failed_attempts", "Tries that failed.", STAGE),
-    "retries": Counter("sparkguard_retries", "Tries after the first.", STAGE),
+    fact: Counter(f"sparkguard_{fact}", _TOLD.get(fact, f"As the ledger's {fact}."), STAGE)
+    for fact in FACTS
 }
 """Counters by the ledger's fact."""
 
+LAST_BATCH: Final = Gauge(
+    "sparkguard_last_batch_timestamp_seconds", "When the last batch was finished.", FLOW
+)
+QUERIES_STARTED: Final = Counter(
+    "sparkguard_queries_started", "Starts of queries, restarts among them.", QUERY
+)
+QUERIES_STOPPED: Final = Counter(
+    "sparkguard_queries_stopped", "Queries stopped between two batches, on request.", QUERY
+)
 QUERIES_FAILED: Final = Counter(
     "sparkguard_queries_failed", "Queries that ended with an exception.", (*QUERY, "cause")
 )
@@ -41,7 +58,7 @@ RESTARTS_REFUSED: Final = Counter(
 
 def start_flow(app: str, flow: str, stages: tuple[str, ...]) -> None:
     """Make the label sets of a flow, at 0: a rate needs a beginning."""
-    for counter in (RECORDS_IN, RECORDS_OUT, BATCHES, COUNTS_LOST):
+    for counter in (RECORDS_IN, RECORDS_OUT, ROWS_OUT, BATCHES, COUNTS_LOST):
         counter.labels(app, flow)
     for stage in stages:
         for counter in STAGES.values():
@@ -50,7 +67,7 @@ def start_flow(app: str, flow: str, stages: tuple[str, ...]) -> None:
 
 def start_query(app: str, query: str) -> None:
     """Make the label sets of a query, at 0."""
-    for counter in (SINK_FAILURES, RESTARTS, RESTARTS_REFUSED):
+    for counter in (QUERIES_STARTED, QUERIES_STOPPED, SINK_FAILURES, RESTARTS, RESTARTS_REFUSED):
         counter.labels(app, query)
     for cause in ("poison", "transient", "programming", "fatal"):
         QUERIES_FAILED.labels(app, query, cause)

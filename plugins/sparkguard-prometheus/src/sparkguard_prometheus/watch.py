@@ -9,6 +9,7 @@ from sparkguard.core.watch import (
     BatchFinished,
     QueryFailed,
     QueryStarted,
+    QueryStopped,
     RestartRefused,
     RestartScheduled,
 )
@@ -24,6 +25,7 @@ _last: dict[tuple[str, str, str | None], BatchFinished] = {}
 def on_query_started(started: QueryStarted) -> None:
     """Show every counter at 0, then start the server."""
     counters.start_query(started.app, started.query_name or "")
+    counters.QUERIES_STARTED.labels(started.app, started.query_name or "").inc()
     for flow, stages in started.flows.items():
         counters.start_flow(started.app, flow, stages)
     ensure_started()
@@ -41,12 +43,14 @@ def on_batch_finished(batch: BatchFinished) -> None:
         _last[key] = batch
     again = before is not None and batch.batch_id is not None and before.batch_id == batch.batch_id
     known = before.account if before is not None and again else Account(flow=account.flow)
+    counters.LAST_BATCH.labels(*where).set_to_current_time()
     if not again:
         counters.BATCHES.labels(*where).inc()
         if account.counts_lost:
             counters.COUNTS_LOST.labels(*where).inc()
     counters.RECORDS_IN.labels(*where).inc(max(0, account.records_in - known.records_in))
     counters.RECORDS_OUT.labels(*where).inc(max(0, account.records_out - known.records_out))
+    counters.ROWS_OUT.labels(*where).inc(max(0, account.rows_out - known.rows_out))
     for stage, counts in account.stages.items():
         old = known.stages.get(stage, {})
         for fact, counter in counters.STAGES.items():
@@ -61,6 +65,13 @@ def on_query_failed(failed: QueryFailed) -> None:
     if failed.sink:
         counters.SINK_FAILURES.labels(failed.app, failed.query_name or "").inc()
     counters.QUERIES_FAILED.labels(failed.app, failed.query_name or "", failed.cause).inc()
+    ensure_started()
+
+
+@hookimpl
+def on_query_stopped(stopped: QueryStopped) -> None:
+    """Count the query that was stopped on request."""
+    counters.QUERIES_STOPPED.labels(stopped.app, stopped.query_name or "").inc()
     ensure_started()
 
 
