@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import isolation, kafka, letters, report, rows, sends
+from benchmarks import isolation, kafka, letters, redriven, report, rows, sends
 from benchmarks.bench import Bench
 from benchmarks.compare import Row
 from benchmarks.meter import Meter
@@ -32,9 +32,10 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "produce": sends.sends,
     "isolation": isolation.isolated,
     "dlq-ls": letters.listed,
+    "redrive": redriven.redriven,
 }
 LOG = Path("build/bench.log")
-NEEDS_KAFKA = {"failing-kafka", "kafka", "produce"}
+NEEDS_KAFKA = {"failing-kafka", "kafka", "produce", "redrive"}
 
 
 def main() -> None:

@@ -15,7 +15,11 @@ from sparkguard.sinks.base import SinkTask
 from sparkguard.sinks.file import FileSink
 
 _WHEN = datetime(2026, 1, 31, 8, tzinfo=UTC)
-_SETTINGS = "app: orders\nsinks:\n  default: {type: file, path: dead-letters}\n"
+_SETTINGS = """app: orders
+sinks:
+  default: {type: file, path: dead-letters}
+redrive: {bootstrap_servers: "localhost:9092", topic: orders.redrive}
+"""
 _KINDS = (
     ("price", "KeyError", "'EURO'", "9c01d2b7a4f35e60", Cause.POISON),
     ("decode", "msgspec.ValidationError", "Expected `int`, got `str`", "41aa07", Cause.POISON),
@@ -82,12 +86,19 @@ topic, partition and offset), `seen` and `resolved`. The SQL is DuckDB's: write 
 Parquet is a letter file itself; in JSONL a line is a letter, bytes that are no UTF-8 as
 `{{"base64": "…"}}`.
 
+## Sent back
+
+{redrive}
+
+Without `--dry-run` they go, and a journal in the state keeps where to: [redrive](redrive.md).
+
 ## Done with
 
 {resolve}
 
 Marks are files beside the letters, which stay; `--all` shows them again. A letter that comes later
-is not marked, whatever its fingerprint. Beside a topic nothing can be marked.
+is not marked, whatever its fingerprint. Beside a topic nothing can be written: marks of its letters
+are files in the app's [state](state.md), so `--config` or `--state` is needed.
 
 ## Fewer files
 
@@ -133,6 +144,7 @@ def dlq_page() -> str:
                 folder,
             ),
             "export": _run(f"export price.parquet --stage price {where}", folder),
+            "redrive": _run(f"redrive 9c01 {where} --dry-run", folder),
             "resolve": _run(f"resolve 41aa --reason 'fixed in 1.4' {where}", folder)
             + "\n\n"
             + _run(f"ls {where}", folder),

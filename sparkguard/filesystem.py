@@ -97,6 +97,27 @@ def write_atomically(fs: pafs.FileSystem, path: str, data: bytes) -> None:
     upload(fs, path, BytesIO(data))
 
 
+def create(fs: pafs.FileSystem, path: str, data: bytes) -> bool:
+    """Write a file that is not there yet; False where it is.
+
+    Locally only one of many can succeed. Elsewhere two that try within the same moment may both.
+    """
+    if not isinstance(fs, pafs.LocalFileSystem):
+        if fs.get_file_info(path).type != pafs.FileType.NotFound:
+            return False
+        write_atomically(fs, path, data)
+        return read(fs, path) == data
+    temporary = temporary_name(path)
+    write_atomically(fs, temporary, data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        delete(fs, temporary)
+    return True
+
+
 def upload(fs: pafs.FileSystem, path: str, source: IO[bytes]) -> None:
     """Like `write_atomically`, from the beginning of an open file, in pieces of 1 MiB."""
     temporary = temporary_name(path)

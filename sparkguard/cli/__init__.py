@@ -13,6 +13,8 @@ from sparkguard.cli.config import config_app
 from sparkguard.cli.dlq import dlq_app
 from sparkguard.cli.keep import compact, resolve
 from sparkguard.cli.plugins import list_plugins
+from sparkguard.cli.redrive import redrive
+from sparkguard.cli.redrives import redrives
 from sparkguard.cli.status import status
 from sparkguard.cli.stop import stop
 
@@ -29,6 +31,8 @@ app.add_typer(config_app, name="config")
 app.add_typer(dlq_app, name="dlq")
 dlq_app.command("resolve")(resolve)
 dlq_app.command("compact")(compact)
+dlq_app.command("redrive")(redrive)
+dlq_app.command("redrives")(redrives)
 app.command("audit")(audit)
 app.command("plugins")(list_plugins)
 app.command("status")(status)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from sparkguard.cli.answer import refuse, say_json
-from sparkguard.cli.letters import Source, reading
+from sparkguard.cli.letters import Source, chosen, reading
 from sparkguard.cli.shown import (
     SHOWN_BYTES,
     Form,
     clock,
     listed,
+    number,
     payload,
     plain,
     redacted,
@@ -78,7 +79,7 @@ def ls(
     heads = ("fingerprint", "letters", "stage", "exception", "first seen", "last seen", "over time")
     say_table(heads, rows)
     more = f", of which {limit} are shown" if len(groups) > limit else ""
-    letters, kinds = _number(_total(groups), "letter"), _number(len(groups), "group")
+    letters, kinds = number(_total(groups), "letter"), number(len(groups), "group")
     typer.echo(f"{letters} in {kinds}{more}. Times are UTC.")
 
 
@@ -127,7 +128,7 @@ def stats(source: Source) -> None:
     if source.as_json:
         say_json({**asdict(found), "skipped": [asdict(one) for one in store.skipped]})
         return
-    said = f"{_number(found.letters, 'letter')} in {_number(found.groups, 'group')}"
+    said = f"{number(found.letters, 'letter')} in {number(found.groups, 'group')}"
     copies = f", and {found.copies:,} second copies that do not count" if found.copies else ""
     typer.echo(f"{said}{copies}.")
     if found.first is not None:
@@ -216,32 +217,19 @@ def export(
     if source.as_json:
         say_json({"ok": True, "file": str(out), "letters": count})
     else:
-        typer.echo(f"Wrote {_number(count, 'letter')} to {out}.")
+        typer.echo(f"Wrote {number(count, 'letter')} to {out}.")
 
 
 def _found(store: Store, source: Source, which: str, limit: int) -> list[dict[str, Any]]:
     """The letter of that id, else the latest letters of that fingerprint; exits if none."""
-    selection = replace(source.selection(), unresolved=False)
-    letters = [*store.rows(replace(selection, ids=(which,)), 2)]
-    exact = [row for row in letters if row["id"] == which]
-    if exact or len(letters) == 1:
-        return exact or letters
-    if letters:
-        refuse([f"{which!r} begins more than one id; give more of it."], as_json=source.as_json)
-    groups = store.groups(replace(selection, fingerprints=(which,)))
-    if not groups:
-        told = f"There is no letter whose id or fingerprint begins with {which!r}."
-        refuse([told], as_json=source.as_json)
-    if len(groups) > 1:
-        names = ", ".join(one.fingerprint for one in groups[:5])
-        refuse([f"{which!r} begins more than one fingerprint: {names}."], as_json=source.as_json)
-    if not source.as_json:
-        (one,) = groups
-        shown = _number(min(limit, one.count), "letter")
-        head = f"{safe(one.fingerprint)}: {_number(one.count, 'letter')} of {listed(one.stages)}"
+    selection = chosen(store, source, which)
+    if not selection.ids and not source.as_json:
+        (one,) = store.groups(selection)
+        shown = number(min(limit, one.count), "letter")
+        head = f"{safe(one.fingerprint)}: {number(one.count, 'letter')} of {listed(one.stages)}"
         times = f"from {clock(one.first)} to {clock(one.last)}"
         typer.echo(f"{head}, {times}; the latest {shown}:\n", color=False)
-    return [*store.rows(replace(selection, fingerprints=(groups[0].fingerprint,)), limit)]
+    return [*store.rows(selection, limit)]
 
 
 _FACTS: Final = (
@@ -327,10 +315,6 @@ def _group_json(group: Group) -> dict[str, Any]:
 
 def _total(groups: Iterable[Group]) -> int:
     return sum(one.count for one in groups)
-
-
-def _number(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _write_lines(file: Path, rows: Iterable[dict[str, Any]]) -> int:

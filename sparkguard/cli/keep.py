@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import asdict, replace
 
 import typer
 
 from sparkguard.cli.answer import say_json
-from sparkguard.cli.letters import Source, reading
+from sparkguard.cli.letters import Source, chosen, reading
 
 
 @reading
@@ -21,7 +20,7 @@ def resolve(
     """Mark letters as resolved: `ls`, `stats` and `export` leave them out, unless `--all`.
 
     The marks are files beside the letters, which stay. A letter that comes later is not marked,
-    whatever its fingerprint. Letters of topics cannot be marked.
+    whatever its fingerprint. Marks of letters in topics are files in the app's state.
 
     For example:
 
@@ -29,18 +28,18 @@ def resolve(
 
         sparkguard dlq resolve --stage price --until 2h --reason outage --path dead-letters
     """
+    from sparkguard.deadletters.lock import user
+
+    which = which.strip()
     selection = replace(source.selection(), unresolved=False)
     if not (which or selection or anything):
         raise typer.BadParameter("say which letters: an id, a fingerprint, or options that select.")
     if not reason.strip():
         raise typer.BadParameter("a reason has at least one word.")
-    count = 0
     with source.store() as store:
-        by_id = replace(selection, ids=(which,))
-        found = not which or next(store.rows(by_id, 1), None) is not None
         if which:
-            selection = by_id if found else replace(selection, fingerprints=(which,))
-        count = store.resolve(selection, reason.strip(), _user())
+            selection = chosen(store, source, which)
+        count = store.resolve(selection, reason.strip(), user())
     if source.as_json:
         say_json({"ok": True, "resolved": count})
     else:
@@ -80,10 +79,3 @@ def compact(source: Source) -> None:
         )
         for skipped in one["skipped"]:
             typer.echo(f"left as it is: {skipped['place']}: {skipped['why']}", err=True)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""

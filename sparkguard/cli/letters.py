@@ -6,17 +6,18 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from sparkguard.cli.answer import told
+from sparkguard.cli.answer import refuse, told
 from sparkguard.cli.shown import safe
 
 if TYPE_CHECKING:
+    from sparkguard.config.model import Settings
     from sparkguard.deadletters.selection import Selection
     from sparkguard.deadletters.store import Store
     from sparkguard.sinks.base import Sink
@@ -37,6 +38,7 @@ _OPTIONS: Final = {
     "since": ("--since", "Seen then or later: 2026-01-31T12:00, or 2h (ago)."),
     "until": ("--until", "Seen before that time."),
     "where": ("--where", "A condition in SQL, as: attempts > 3."),
+    "state": ("--state", "The app's state, where there is no --config: its marks count."),
     "every": ("--all", "Letters that are marked as resolved too."),
     "as_json": ("--json", "Print JSON."),
 }
@@ -60,6 +62,7 @@ class Source:
     since: str = ""
     until: str = ""
     where: str = ""
+    state: str = ""
     every: bool = False
     as_json: bool = False
 
@@ -86,9 +89,39 @@ class Source:
                 shown = filesystem.without_password(filesystem.absolute(self.path))
                 raise LettersError(f"There is nothing at {shown}.")
             return {"path": FileSink(path=self.path)}
-        pairs = [one.partition("=") for one in self.client or ()]
-        config = {key: value for key, _, value in pairs}
+        config = self.client_settings()
         return {"topic": KafkaSink(bootstrap_servers=self.servers, topic=self.topic, config=config)}
+
+    def client_settings(self) -> dict[str, str]:
+        """What the options say for librdkafka."""
+        pairs = [one.partition("=") for one in self.client or ()]
+        return {key: value for key, _, value in pairs}
+
+    def settings(self) -> Settings | None:
+        """What the settings file says, None without one."""
+        from sparkguard.config.load import load
+
+        return None if self.config is None else load(self.config)
+
+    def state_path(self) -> str | None:
+        """The state that is named, else that of the settings, else None."""
+        from sparkguard.driver.state import State
+
+        if self.state:
+            return State(self.state).path
+        settings = self.settings()
+        return None if settings is None else State.at(settings.state.path, settings.app).path
+
+    def needed_state(self) -> str:
+        """As `state_path`.
+
+        Raises:
+            BadParameter: no state is named.
+        """
+        found = self.state_path()
+        if found is None:
+            raise typer.BadParameter("say where the app's state is: --config or --state.")
+        return found
 
     def _of_settings(self, file: Path) -> dict[str, Sink]:
         from sparkguard.config.load import load
@@ -129,13 +162,35 @@ class Source:
             last=self.to_offset,
         )
         dialects = [*load().dialects.values()]
-        with Store(self.sinks(), bounds=bounds, dialects=dialects) as store:
+        state = self.state_path()
+        with Store(self.sinks(), bounds=bounds, dialects=dialects, state=state) as store:
             try:
                 yield store
             finally:
                 for one in store.skipped:
                     line = f"left out: {one.place} ({one.count:,}): {one.why}"
                     typer.echo(safe(line), err=True)
+
+
+def chosen(store: Store, source: Source, which: str) -> Selection:
+    """The letter of that id, else the letters of that fingerprint, and the options; exits if none.
+
+    The beginning of either is enough, where it is the beginning of one.
+    """
+    selection = replace(source.selection(), unresolved=False)
+    found = [row["id"] for row in store.rows(replace(selection, ids=(which,)), 2)]
+    if which in found or len(found) == 1:
+        return replace(selection, ids=(which,) if which in found else tuple(found))
+    if found:
+        refuse([f"{which!r} begins more than one id; give more of it."], as_json=source.as_json)
+    groups = store.groups(replace(selection, fingerprints=(which,)))
+    if not groups:
+        told = f"There is no letter whose id or fingerprint begins with {which!r}."
+        refuse([told], as_json=source.as_json)
+    if len(groups) > 1:
+        names = ", ".join(one.fingerprint for one in groups[:5])
+        refuse([f"{which!r} begins more than one fingerprint: {names}."], as_json=source.as_json)
+    return replace(selection, fingerprints=(groups[0].fingerprint,))
 
 
 def reading(command: Callable[..., None]) -> Callable[..., None]:

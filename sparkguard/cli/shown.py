@@ -132,8 +132,13 @@ def listed(words: Iterable[str]) -> str:
     return safe(", ".join(sorted(words))) or "-"
 
 
+def number(count: int, word: str) -> str:
+    """So many of something, in the plural where it is not one."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def say_table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A table as wide as the terminal; what was made safe is not read as markup."""
+    """Print a table as wide as the terminal; what was made safe is not read as markup."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -141,10 +146,10 @@ def say_table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH
-    table = Table(*heads, box=None, pad_edge=False)
+    made = Table(*heads, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
+        made.add_row(*map(Text, row))
+    console.print(made)
 
 
 def _hex(value: bytes) -> str:

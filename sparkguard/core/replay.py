@@ -6,6 +6,7 @@ its own headers. A letter or a retry that comes of it knows from them how often 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,10 +22,17 @@ REPLAYS: Final = "sparkguard.redrive.replays"
 RETRIES: Final = "sparkguard.retry.attempt"
 """How often the record was put off and came again."""
 
-_ORIGIN: Final = "sparkguard.origin."
-_TOPIC, _PARTITION, _OFFSET = (_ORIGIN + name for name in ("topic", "partition", "offset"))
+ORIGIN_TOPIC: Final = "sparkguard.origin.topic"
+ORIGIN_PARTITION: Final = "sparkguard.origin.partition"
+ORIGIN_OFFSET: Final = "sparkguard.origin.offset"
+"""Where it first came in, these three."""
+
 _DIGITS: Final = 19
-_MARKS: Final = frozenset({REDRIVE_ID, REPLAYS, RETRIES, _TOPIC, _PARTITION, _OFFSET})
+_WRITTEN: Final = (REPLAYS, RETRIES, ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET)
+_MARKS: Final = frozenset({REDRIVE_ID, *_WRITTEN})
+
+Place = tuple[str | None, int | None, int | None]
+"""Topic, partition and offset."""
 
 
 def redrive_id(run: str, letter: Letter) -> str:
@@ -44,17 +52,9 @@ def retries(record: Record) -> int:
 
 def origin(record: Record) -> Record:
     """The record with the coordinates where it first came in, without marks."""
-    marks = {name: value for name, value in record.headers if name in _MARKS and value}
-    own = tuple((name, value) for name, value in record.headers if name not in _MARKS)
-    if _TOPIC not in marks:
-        return replace(record, headers=own)
-    return replace(
-        record,
-        headers=own,
-        topic=marks[_TOPIC].decode("utf-8", "replace"),
-        partition=_number(marks.get(_PARTITION)),
-        offset=_number(marks.get(_OFFSET)),
-    )
+    place = record.topic, record.partition, record.offset
+    headers, place, _ = _first(record.headers, place)
+    return _with(record, headers, place)
 
 
 def sent_back(letter: Letter, run: str, *, retry: bool = False) -> Record:
@@ -65,16 +65,57 @@ def sent_back(letter: Letter, run: str, *, retry: bool = False) -> Record:
         retry: it was put off, and not dead-lettered: it counts as no replay.
     """
     record = letter.record
-    first = origin(record)
-    marks: list[Header] = [(REDRIVE_ID, redrive_id(run, letter).encode())]
-    sent = max(replays(record), letter.replays) + (not retry)
-    # Who redrives a letter gives its record all of its delayed retries again.
-    tried = retries(record) + 1 if retry else 0
-    counts = ((REPLAYS, sent), (RETRIES, tried))
-    place = ((_TOPIC, first.topic), (_PARTITION, first.partition), (_OFFSET, first.offset))
-    marks += [(name, str(count).encode()) for name, count in counts if count]
-    marks += [(name, str(part).encode()) for name, part in place if part is not None]
-    return replace(first, headers=(*first.headers, *marks))
+    place = record.topic, record.partition, record.offset
+    mark = redrive_id(run, letter)
+    return _with(record, *marked(record.headers, place, mark, letter.replays, retry=retry))
+
+
+def marked(
+    headers: Sequence[Header], place: Place, mark: str, replayed: int, *, retry: bool = False
+) -> tuple[list[Header], Place]:
+    """The headers with which a record is sent, and where it first came in; for many of them.
+
+    Args:
+        place: where the record came in now.
+        mark: the redrive id.
+        replayed: how often its letter says that it was sent back.
+    """
+    own, first, found = _first(headers, place)
+    own.append((REDRIVE_ID, mark.encode()))
+    sent = replayed + (not retry)
+    tried = 0
+    if found:
+        sent = max(_number(found.get(REPLAYS)) or 0, replayed) + (not retry)
+        # Who redrives a letter gives its record all of its delayed retries again.
+        tried = (_number(found.get(RETRIES)) or 0) + 1 if retry else 0
+    elif retry:
+        tried = 1
+    facts = (sent or None, tried or None, *first)
+    own += [
+        (name, str(fact).encode())
+        for name, fact in zip(_WRITTEN, facts, strict=True)
+        if fact is not None
+    ]
+    return own, first
+
+
+def _first(
+    headers: Sequence[Header], place: Place
+) -> tuple[list[Header], Place, dict[str, bytes | None]]:
+    """The record's own headers, where it first came in, and its marks: the first of each name."""
+    own = [one for one in headers if one[0] not in _MARKS]
+    if len(own) == len(headers):
+        return own, place, {}
+    marks = {name: value for name, value in reversed(headers) if name in _MARKS}
+    if topic := marks.get(ORIGIN_TOPIC):
+        partition, offset = (_number(marks.get(one)) for one in (ORIGIN_PARTITION, ORIGIN_OFFSET))
+        place = topic.decode("utf-8", "replace"), partition, offset
+    return own, place, marks
+
+
+def _with(record: Record, headers: Sequence[Header], place: Place) -> Record:
+    topic, partition, offset = place
+    return replace(record, headers=tuple(headers), topic=topic, partition=partition, offset=offset)
 
 
 def _count(record: Record, name: str) -> int:

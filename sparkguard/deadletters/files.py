@@ -20,6 +20,9 @@ from sparkguard.errors import LettersError
 RESOLVED: Final = ".resolved"
 """Ends the names of Parquet files with the ids of letters that are dealt with, and why."""
 
+JOURNAL: Final = ".journal"
+"""Ends the names of Parquet files that say what became of letters in a redrive."""
+
 _AT_ONCE: Final = 8
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NEEDED: Final = ("id", "category", "cause")
@@ -102,6 +105,15 @@ def letter_files(path: str, number: int) -> LetterFiles:
         [prefix + one for one, (fit, _) in zip(notes, marked, strict=True) if fit],
         handler,
     )
+
+
+def journal_files(path: str, number: int) -> tuple[list[str], Any]:
+    """The journals below a folder as DuckDB is given them, and the handler that it needs."""
+    fs, root = filesystem.resolve(path)
+    handler = None if isinstance(fs, pafs.LocalFileSystem) else _for_duckdb(fs, number)
+    prefix = "" if handler is None else f"{handler.protocol}://"
+    found = filesystem.list(fs, root, recursive=True)
+    return [prefix + one for one in found if one.endswith(JOURNAL)], handler
 
 
 def _look(fs: pafs.FileSystem, path: str, needed: tuple[str, ...]) -> tuple[bool, str]:

@@ -17,6 +17,7 @@ from sparkguard import filesystem
 from sparkguard.core.letter import Letter
 from sparkguard.core.letter_row import letter_from_row
 from sparkguard.deadletters.files import RESOLVED, Skipped
+from sparkguard.deadletters.journal import RESOLVED_AT
 from sparkguard.deadletters.selection import Selection, quoted
 from sparkguard.deadletters.table import Table
 from sparkguard.deadletters.topic import Bounds
@@ -92,6 +93,8 @@ class Store:
         sinks: by name; file, kafka and memory sinks can be read back.
         bounds: what is read of topics.
         dialects: how letters may be spelled in topics.
+        state: path or URI of the app's state: marks that are kept there count too, and letters of
+            topics can be marked.
 
     Raises:
         LettersError: a topic or broker is not there, or a folder cannot be listed. Any method
@@ -104,8 +107,10 @@ class Store:
         *,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
         dialects: Sequence[Dialect] = (),
+        state: str | None = None,
     ) -> None:
-        self._table = Table(sinks, bounds, dialects)
+        self._table = Table(sinks, bounds, dialects, state)
+        self._state = state
         self._folders = {
             name: sink.path
             for name, sink in sinks.items()
@@ -127,6 +132,11 @@ class Store:
     def skipped(self) -> tuple[Skipped, ...]:
         """What lies among the letters and cannot be read, as far as it is known by now."""
         return tuple(self._table.skipped)
+
+    @property
+    def table(self) -> Table:
+        """The same letters for SQL of one's own, written for this version."""
+        return self._table
 
     def groups(self, selection: Selection = _EVERY) -> list[Group]:
         """The selected letters by fingerprint, the largest group first."""
@@ -204,36 +214,43 @@ class Store:
     def resolve(self, selection: Selection, reason: str, by: str = "") -> int:
         """Mark the selected letters as resolved, in a file beside them, and say how many.
 
+        Marks of letters in topics are files in the state.
+
         Letters that come later are not marked, whatever their fingerprint. Nothing is taken away.
 
         Raises:
-            LettersError: one lies in a topic, beside which nothing can be written.
+            LettersError: one lies in a topic, and the store knows of no state.
         """
         given = replace(selection, unresolved=True)
         ((others,),) = self._table.rows(
             f"select list(distinct sink) from letters where {given.condition}"
         )
-        if strange := sorted({*(others or ())} - {*self._folders}):
-            raise LettersError(
-                f"Letters of the sink {strange[0]!r} cannot be marked: it is no folder of files. "
-                "Export them to one first."
-            )
-        count = 0
-        for name, path in self._folders.items():
-            file = self._table.new_file()
-            marked = self._table.copy(
-                f"select id, {quoted(reason)} as reason, now() as marked_at, {quoted(by)} as by "
-                f"from letters where sink = {quoted(name)} and {given.condition}",
-                file,
-            )
-            if marked:
-                fs, root = filesystem.resolve(path)
-                with file.open("rb") as source:
-                    filesystem.upload(
-                        fs, filesystem.join(root, "_resolved", f"{uuid4().hex}{RESOLVED}"), source
-                    )
-            count += marked
-        return count
+        folders = {name: filesystem.join(path, "_resolved") for name, path in self._folders.items()}
+        for name in sorted({*(others or ())} - {*folders}):
+            if self._state is None:
+                raise LettersError(
+                    f"Letters of the sink {name!r} cannot be marked: it is no folder of files, and "
+                    "no state is named. Give --config or --state, or export them first."
+                )
+            folders[name] = filesystem.join(self._state, RESOLVED_AT)
+        return sum(
+            self._mark(folder, f"sink = {quoted(name)} and {given.condition}", reason, by)
+            for name, folder in folders.items()
+        )
+
+    def _mark(self, folder: str, condition: str, reason: str, by: str) -> int:
+        file = self._table.new_file()
+        marked = self._table.copy(
+            f"select id, {quoted(reason)} as reason, now() as marked_at, {quoted(by)} as by "
+            f"from letters where {condition}",
+            file,
+        )
+        if marked:
+            fs, root = filesystem.resolve(folder)
+            with file.open("rb") as source:
+                filesystem.upload(fs, filesystem.join(root, f"{uuid4().hex}{RESOLVED}"), source)
+        file.unlink()
+        return marked
 
     def stats(self, selection: Selection = _EVERY) -> Stats:
         """How many letters there are, of what kinds, and from when to when."""

@@ -16,8 +16,16 @@ from typing import Any, Final, TypeVar
 import duckdb
 from pyarrow import parquet as pq
 
+from sparkguard import filesystem
 from sparkguard.core.letter_row import letter_table
-from sparkguard.deadletters.files import LetterFiles, Skipped, letter_files
+from sparkguard.deadletters.files import (
+    JOURNAL,
+    LetterFiles,
+    Skipped,
+    journal_files,
+    letter_files,
+)
+from sparkguard.deadletters.journal import JOURNAL_SCHEMA, REDRIVES, RESOLVED_AT
 from sparkguard.deadletters.selection import quoted
 from sparkguard.deadletters.topic import SPOOL_SCHEMA, Bounds, spool
 from sparkguard.dialects.base import Dialect
@@ -46,6 +54,9 @@ STORED: Final = "stored"
 COPIES: Final = "copies"
 """The table of those that do not count, by ``_file`` and ``_row``."""
 
+REDRIVEN: Final = "redriven"
+"""The view of what became of letters in redrives, by ``run`` and ``id``."""
+
 UID: Final = "coalesce(try_cast(id as uuid), cast(md5(id) as uuid))"
 """A letter's id in 16 bytes."""
 
@@ -54,6 +65,9 @@ T = TypeVar("T")
 
 class Table:
     """Letters of some sinks for SQL; keeps a temporary folder until it is closed.
+
+    Args:
+        state: of the app, whose marks and journals count too; None for none.
 
     Attributes:
         files: those of each file sink that are read.
@@ -64,7 +78,11 @@ class Table:
     """
 
     def __init__(
-        self, sinks: Mapping[str, Sink], bounds: Bounds, dialects: Sequence[Dialect]
+        self,
+        sinks: Mapping[str, Sink],
+        bounds: Bounds,
+        dialects: Sequence[Dialect],
+        state: str | None = None,
     ) -> None:
         self.skipped: list[Skipped] = []
         self._temporary = tempfile.TemporaryDirectory(prefix="sparkguard-letters-")
@@ -72,6 +90,7 @@ class Table:
         self.files: dict[str, LetterFiles] = {}
         self._sources: dict[str, list[str]] = {}
         self._numbers = count()
+        self._notes: list[str] = []
         self._copies: int | None = None
         self._duckdb = duckdb.connect(
             config={
@@ -85,6 +104,7 @@ class Table:
             for name, sink in sinks.items():
                 self._add(name, sink, bounds, dialects)
             self._make_views()
+            self._read_state(state)
         except BaseException:
             self.close()
             raise
@@ -169,6 +189,24 @@ class Table:
                 why = f"a {type(sink).__name__} cannot be read back"
                 self.skipped.append(Skipped(f"sink {name}", why))
 
+    def _read_state(self, state: str | None) -> None:
+        journals: list[str] = []
+        if state is not None:
+            marks = letter_files(filesystem.join(state, RESOLVED_AT), len(self.files))
+            self._notes += marks.notes
+            self.skipped += marks.skipped
+            at = filesystem.join(state, REDRIVES)
+            journals, handler = journal_files(at, len(self.files) + 1)
+            for one in (marks.handler, handler):
+                if one is not None:
+                    self._duckdb.register_filesystem(one)
+        none = self.folder / f"none{JOURNAL}"
+        pq.write_table(JOURNAL_SCHEMA.empty_table(), none)
+        listed = ", ".join(map(quoted, [str(none), *journals]))
+        self._duckdb.execute(
+            f"create or replace temp view {REDRIVEN} as select * from read_parquet([{listed}])"
+        )
+
     def _make_views(self) -> None:
         none = self.folder / "none.parquet"
         pq.write_table(SPOOL_SCHEMA.empty_table(), none)
@@ -202,7 +240,7 @@ class Table:
 
     def _find_resolved(self) -> bool:
         """Gather the marks; whether there are any. The latest reason counts."""
-        notes = [note for found in self.files.values() for note in found.notes]
+        notes = [*self._notes, *(note for found in self.files.values() for note in found.notes)]
         if notes:
             self._duckdb.execute(f"""
                 create or replace temp table resolved as

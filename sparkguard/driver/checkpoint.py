@@ -54,6 +54,17 @@ class Checkpoint:
         names = self._files.names("commits")
         return sorted(int(name) for name in names if name.isdigit())
 
+    def reached(self) -> Offsets:
+        """For each partition of Kafka the offset behind the last committed record.
+
+        Where two sources read one partition, that of the slower one.
+        """
+        found: Offsets = {}
+        for line in self._lines(max(self.committed(), default=-1)) or []:
+            for place, offset in (_topics(line) or {}).items():
+                found[place] = min(offset, found.get(place, offset))
+        return found
+
     @property
     def stateful(self) -> bool:
         """Whether the query keeps state: then Spark commits no batch that was not evaluated."""

@@ -105,11 +105,6 @@ class QuietCourier(Carrier):
         """How many were acknowledged; known once nothing waits."""
         return self._sent - self._refused
 
-    def drop(self, *, in_flight: bool = False) -> None:
-        """Give up what waits in the queues; what is under way too, or it may still arrive."""
-        for one in self._clients.values():
-            one.producer.purge(in_queue=True, in_flight=in_flight, blocking=False)
-
     def _length(self) -> int:
         return sum(len(one.producer) for one in self._clients.values())
 

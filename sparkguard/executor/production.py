@@ -28,7 +28,13 @@ from sparkguard.executor.row_letters import row_record
 from sparkguard.executor.source import Source, python
 from sparkguard.executor.task import StoppedError, Task
 from sparkguard.executor.work import Work
-from sparkguard.sinks._kafka_producer import SLICE_SECONDS, Message, is_too_large
+from sparkguard.sinks._kafka_producer import (
+    OF_THE_BATCH,
+    OF_THE_MESSAGE,
+    SLICE_SECONDS,
+    Message,
+    is_too_large,
+)
 
 _AT_ONCE: Final = 1_000
 """So many rows are made messages, and sent, before reports are looked at."""
@@ -37,24 +43,7 @@ _KEPT_ROWS: Final = 100_000
 _KEPT_BYTES: Final = 64 * 2**20
 """So much is kept in case that Kafka refuses a row of it; then all reports are waited for."""
 
-_OF_THE_BATCH: Final = frozenset(
-    {
-        "MSG_SIZE_TOO_LARGE",
-        "RECORD_LIST_TOO_LARGE",
-        "INVALID_MSG",
-        "INVALID_RECORD",
-        "INVALID_TIMESTAMP",
-        "POLICY_VIOLATION",
-        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-        "_INVALID_DIFFERENT_RECORD",
-    }
-)
-"""What a batch is refused for: it says nothing about each of its messages."""
-
-_OF_THE_MESSAGE: Final = _OF_THE_BATCH | {"_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
-"""What a message is refused for, and would be again."""
-
-_AGAIN: Final = _OF_THE_BATCH | {"_UNKNOWN_PARTITION"}
+_AGAIN: Final = OF_THE_BATCH | {"_UNKNOWN_PARTITION"}
 """What is sent once more before it is judged."""
 
 _NEWS_SECONDS: Final = 5.0
@@ -207,7 +196,7 @@ class Production:
         while self._refused:
             refused = self._refused.popleft()
             code = refused.error.name()
-            of_batch = not refused.alone and code in _OF_THE_BATCH
+            of_batch = not refused.alone and code in OF_THE_BATCH
             if of_batch or (code == "_UNKNOWN_PARTITION" and self._asked_since(refused)):
                 self._send(refused.row, refused.message, alone=True)
             else:
@@ -236,13 +225,13 @@ class Production:
 
     def _error(self, message: Message, error: Any) -> ProduceError:
         name, topic = error.name(), message.topic
-        told = "" if name in _OF_THE_MESSAGE else self._courier.told()
+        told = "" if name in OF_THE_MESSAGE else self._courier.told()
         sentence = f"Kafka did not take a record for topic {topic!r}: {error.str()}{told}."
         if is_too_large(error):
             sizes = ", ".join(f"{part} {size} bytes" for part, size in _sizes(message))
             sentence = f"The record is too large for topic {topic!r}: {sizes}."
             return TooLargeError(sentence, topic=topic, code=name)
-        own = name in _OF_THE_MESSAGE or (self._fixed is None and name in _OF_ITS_TOPIC)
+        own = name in OF_THE_MESSAGE or (self._fixed is None and name in _OF_ITS_TOPIC)
         return ProduceError(sentence, topic=topic, code=name, retriable=not own)
 
     def _stop_if_asked(self) -> None:

@@ -39,6 +39,23 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """What settings may change. ``acks=all`` they may not."""
 
+OF_THE_BATCH: Final = frozenset(
+    {
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "INVALID_MSG",
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "POLICY_VIOLATION",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        "_INVALID_DIFFERENT_RECORD",
+    }
+)
+"""What a batch is refused for: it says nothing about each of its messages."""
+
+OF_THE_MESSAGE: Final = OF_THE_BATCH | {"_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+"""What a message is refused for, and would be again."""
+
 _GRACE_SECONDS: Final = 10.0
 
 T = TypeVar("T")
@@ -154,6 +171,11 @@ class Carrier(ABC):
         """Whether it still makes sense to wait for reports."""
         return not self.waits or time.monotonic() <= self.heard + self._patience
 
+    def drop(self, *, in_flight: bool = False) -> None:
+        """Give up what waits in the queues; what is under way too, or it may still arrive."""
+        for one in self._clients.values():
+            one.producer.purge(in_queue=True, in_flight=in_flight, blocking=False)
+
     def told(self) -> str:
         """What the connections last complained about, as an addition to a sentence."""
         troubles = [text for one in self._clients.values() for text in one.troubles[-2:]]
@@ -190,6 +212,8 @@ class Courier(Carrier, Generic[T]):
     Args:
         judge: told of every message that was refused: its token, the KafkaError, and whether it
             was sent alone. Called while polling, so it must neither raise nor send.
+        arrived: told likewise of every message that was acknowledged: its token, and the message
+            with the partition and the offset that it got.
     """
 
     def __init__(
@@ -198,9 +222,12 @@ class Courier(Carrier, Generic[T]):
         name: str,
         judge: Judge[T],
         meanwhile: Callable[[], None],
+        *,
+        arrived: Callable[[T, Any], None] | None = None,
     ) -> None:
         super().__init__(config, name, meanwhile)
         self._judge = judge
+        self._arrived = arrived
         self._numbers = count()
         # Reports may come in the thread of another task: no operation here needs two steps.
         self._pending: dict[bool, dict[int, T]] = {False: {}, True: {}}
@@ -237,12 +264,15 @@ class Courier(Carrier, Generic[T]):
         """As `Carrier.waits`."""
         return any(self._pending.values())
 
-    def _reported(self, token: T, number: int, error: Any, _message: Any, *, alone: bool) -> None:
+    def _reported(self, token: T, number: int, error: Any, message: Any, *, alone: bool) -> None:
         self.heard = time.monotonic()
         if error is not None:
             self._judge(token, error, alone=alone)
-        elif troubles := self._clients[alone].troubles:
-            troubles.clear()
+        else:
+            if self._arrived is not None:
+                self._arrived(token, message)
+            if troubles := self._clients[alone].troubles:
+                troubles.clear()
         # Last: whoever finds nothing pending must find what was judged.
         self._pending[alone].pop(number, None)
 

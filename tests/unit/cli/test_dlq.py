@@ -282,6 +282,14 @@ def test_what_is_left_out(run: Run) -> None:
         (["ls", "--path", ".", "--since", "tomorrow"], 2, "is neither a time"),
         (["ls", "--path", ".", "--where", "1 +"], 1, "error"),
         (["sql", "selec", "--path", "."], 1, "syntax error"),
+        (["redrive", *HERE], 2, "say which letters"),
+        (["redrive", "--path", ".", "--everything"], 2, "say where to"),
+        (["redrive", "--path", ".", "--everything", "--to", "t"], 2, "say where that is"),
+        (["redrive", "--path", ".", "--everything", "--through", "nope"], 2, "module:name"),
+        (["redrives", "--path", "."], 2, "say where the app's state is"),
+        (["redrives", "x", "--path", ".", "--state", "s"], 1, "is no redrive of this state"),
+        (["redrives", "--path", ".", "--state", "s", "--abandon"], 2, "name it"),
+        (["redrives", "--path", ".", "--state", "s", "--checkpoint", "x"], 1, "is committed at x"),
     ],
 )
 def test_mistakes(run: Run, arguments: list[str], code: int, sentence: str) -> None:
@@ -294,5 +302,15 @@ def test_mistakes(run: Run, arguments: list[str], code: int, sentence: str) -> N
 
 def test_help_has_examples(run: Run) -> None:
     """Each command's help shows how it is called."""
-    for command in ("ls", "show", "stats", "sql", "export", "resolve", "compact"):
+    for command in (
+        "ls",
+        "show",
+        "stats",
+        "sql",
+        "export",
+        "resolve",
+        "compact",
+        "redrive",
+        "redrives",
+    ):
         assert f"sparkguard dlq {command}" in run(command, "--help").stdout
