@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import isolation, kafka, letters, redriven, report, rows, sends
+from benchmarks import isolation, kafka, letters, redriven, report, retries, rows, sends
 from benchmarks.bench import Bench
 from benchmarks.compare import Row
 from benchmarks.meter import Meter
@@ -33,6 +33,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "isolation": isolation.isolated,
     "dlq-ls": letters.listed,
     "redrive": redriven.redriven,
+    "retry-service": retries.retry_service,
 }
 LOG = Path("build/bench.log")
 NEEDS_KAFKA = {"failing-kafka", "kafka", "produce", "redrive"}

@@ -98,7 +98,8 @@ def _tables(model: type[Model], path: str, seen: set[type]) -> Iterator[str]:
     for name, info in model.model_fields.items():
         inner = _model_in(info.annotation)
         nested = inner is not None and "type" not in inner.model_fields
-        kind = "mapping" if nested or get_origin(info.annotation) is dict else _kind(info)
+        options = nested or name == "retry_later"
+        kind = "mapping" if options or get_origin(info.annotation) is dict else _kind(info)
         default = "" if nested else _default(info.get_default(call_default_factory=True))
         yield f"| `{name}` | {kind} | {default} | {info.description} |\n"
         if nested and inner is not None and inner not in seen:

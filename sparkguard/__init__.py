@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparkguard.core.failure import Category, Cause, Failure
     from sparkguard.core.ledger import Account
     from sparkguard.core.letter import Letter
-    from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+    from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart, RetryLater
     from sparkguard.core.partial import PartialFailure
     from sparkguard.core.record import Record
     from sparkguard.core.sub_batch import SubBatch
@@ -65,7 +65,7 @@ _HOMES: Final = {
         "core.failure": "Category Cause Failure",
         "core.ledger": "Account",
         "core.letter": "Letter",
-        "core.outcome": "Continue DeadLetter Fail Outcome Restart",
+        "core.outcome": "Continue DeadLetter Fail Outcome Restart RetryLater",
         "core.partial": "PartialFailure",
         "core.record": "Record",
         "core.sub_batch": "SubBatch",
@@ -112,6 +112,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "Record",
     "Restart",
     "RestartLimitError",
+    "RetryLater",
     "Settings",
     "SinkError",
     "SparkguardError",

@@ -16,7 +16,7 @@ RETRY_SCHEDULED: Final = "sparkguard.retry_scheduled"
 """An attempt failed and will be repeated: stage, attempt, wait_seconds, exception."""
 
 BATCH_FINISHED: Final = "sparkguard.batch_finished"
-"""One line a batch: flow, batch_id, in, out, filtered, skipped, dead_lettered, top failures."""
+"""One line a batch: flow, batch_id, in, out, filtered, skipped, dead_lettered, delayed, top."""
 
 BATCH_FAILED: Final = "sparkguard.batch_failed"
 """A batch function failed for good: stage, batch_id, cause, outcome, exception."""
@@ -65,6 +65,9 @@ STAGE_UNUSED: Final = "sparkguard.stage_unused"
 
 HEADERS_MISSING: Final = "sparkguard.headers_missing"
 """A Kafka frame was read without includeHeaders, letters will have none: flow."""
+
+RETRIES_SENT: Final = "sparkguard.retries_sent"
+"""The retry service sent back what was due, one line a batch: batch_id, topic, sent, aside."""
 
 HOOK_FAILED: Final = "sparkguard.hook_failed"
 """A watcher raised; logged once per watcher: plugin, hook, exception."""

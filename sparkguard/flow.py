@@ -14,8 +14,9 @@ from sparkguard.core.policy import Policy
 from sparkguard.core.shape import Shape
 from sparkguard.errors import SinkError, StageError, StageFailedError
 from sparkguard.executor.entry_folder import EntryFolder
-from sparkguard.executor.plan import Plan
+from sparkguard.executor.plan import Layout, Plan
 from sparkguard.frame import Arranger
+from sparkguard.handlers.retry_later import RetryLaterHandler
 from sparkguard.sinks.base import Sink
 from sparkguard.stages.base import Stage
 from sparkguard.stages.types import spark_type
@@ -76,6 +77,7 @@ class Flow:
         self.bound.check(frame, self._sinks())
         reads_value = self.stages[0].kind == "deserialize"
         arranged = Arranger(frame, self.name, reads_value=reads_value).arrange(self.carry)
+        self._check_retry_later(arranged.layout)
         columns = None if reads_value else arranged.layout.rows
         plan = Plan(
             app=self.bound.app,
@@ -101,6 +103,27 @@ class Flow:
                 )
             schema = schema.add(column)
         return arranged.frame.mapInArrow(functools.partial(_run, _packed(plan), slot), schema)
+
+    def _check_retry_later(self, layout: Layout) -> None:
+        """Refuse a `retry_later` that would send back less than came in, or for ever."""
+        later = [
+            stage
+            for stage in self.stages
+            if any(isinstance(h, RetryLaterHandler) for h in self.policies[stage.name].handlers())
+        ]
+        for stage in later:
+            if None in {layout.topic, layout.value}:
+                problem = "sends records back to Kafka, and this frame is not read from there"
+            elif layout.headers is None:
+                problem = (
+                    "counts in headers how often a record came back, and this frame has none: set "
+                    "the option includeHeaders to true"
+                )
+            elif stage.partial:
+                problem = "sends whole records back: elements that got through would come twice"
+            else:
+                continue
+            raise StageError(f"'retry_later' {problem}.", stage=stage.name)
 
     def _sinks(self) -> list[str]:
         """The sinks that letters of this flow may go to."""

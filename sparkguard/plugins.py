@@ -49,12 +49,14 @@ class _Handlers:
         from sparkguard.handlers.fail import FailHandler
         from sparkguard.handlers.log_and_continue import LogAndContinueHandler
         from sparkguard.handlers.restart import RestartHandler
+        from sparkguard.handlers.retry_later import RetryLaterHandler
 
         return {
             "dead_letter": DeadLetterHandler,
             "fail": FailHandler,
             "log_and_continue": LogAndContinueHandler,
             "restart": RestartHandler,
+            "retry_later": RetryLaterHandler,
         }
 
 

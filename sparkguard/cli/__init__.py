@@ -15,6 +15,7 @@ from sparkguard.cli.keep import compact, resolve
 from sparkguard.cli.plugins import list_plugins
 from sparkguard.cli.redrive import redrive
 from sparkguard.cli.redrives import redrives
+from sparkguard.cli.retry_service import retry_service
 from sparkguard.cli.status import status
 from sparkguard.cli.stop import stop
 
@@ -35,6 +36,7 @@ dlq_app.command("redrive")(redrive)
 dlq_app.command("redrives")(redrives)
 app.command("audit")(audit)
 app.command("plugins")(list_plugins)
+app.command("retry-service")(retry_service)
 app.command("status")(status)
 app.command("stop")(stop)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = {
     "config": ("--config", "The settings file: letters of its sinks."),
-    "sink": ("--sink", "Only this sink of it; may be repeated."),
+    "sink": ("--sink", "Only this sink of it; may be repeated. Unsaid: all but retry topics."),
     "path": ("--path", "A folder or URI with letter files, or one such file."),
     "topic": ("--topic", "A dead-letter topic."),
     "servers": ("--bootstrap-servers", "Where that topic is, host:port."),
@@ -126,14 +126,19 @@ class Source:
     def _of_settings(self, file: Path) -> dict[str, Sink]:
         from sparkguard.config.load import load
         from sparkguard.config.resolve import sinks
+        from sparkguard.config.retry_topics import retry_sinks
         from sparkguard.errors import UnknownNameError
         from sparkguard.plugins import load as load_plugins
 
-        found = sinks(load(file), load_plugins())
+        settings = load(file)
+        found = sinks(settings, load_plugins())
         for name in self.sink or ():
             if name not in found:
                 raise UnknownNameError("sink", name, found)
-        return {name: found[name] for name in self.sink or found}
+        waiting = retry_sinks(settings)
+        return {
+            name: found[name] for name in self.sink or found if self.sink or name not in waiting
+        }
 
     def selection(self) -> Selection:
         """The letters that are meant."""

@@ -106,6 +106,12 @@ def _handler(value: Any) -> Any:
     return _named(HandlerSettings, "decide", value)
 
 
+def _later(value: Any) -> Any:
+    if not isinstance(value, Mapping) or "type" in value:
+        raise ValueError("Must be a mapping, as {delays: [1m, 10m, 1h], then: dead_letter}.")
+    return {"type": "retry_later", **value}
+
+
 def _sink(value: Any) -> Any:
     return _named(SinkSettings, "open", value)
 
@@ -124,6 +130,7 @@ def _named(model: type[Member], method: str, value: Any) -> Any:
 
 
 HandlerName = Annotated[HandlerSettings, BeforeValidator(_handler)]
+LaterSettings = Annotated[HandlerSettings, BeforeValidator(_later)]
 SinkName = Annotated[SinkSettings, BeforeValidator(_sink)]
 
 
@@ -237,6 +244,9 @@ class StageSettings(Model):
     """Who decides when the process is in trouble. Unsaid: `fail`."""
     on_crash: HandlerName | None = None
     """Who decides about a record that ends its worker's process. Unsaid: `fail`."""
+    retry_later: LaterSettings | None = None
+    """The options of the handler `retry_later`, which then decides about poison and about
+    transient causes whose retries are used up, where the stage names no handler of its own."""
     by_exception: dict[StrictStr, HandlerName] = Field(default_factory=dict)
     """Handlers for poison by exception class; subclasses too, the most specific first."""
     classify: dict[Cause, tuple[StrictStr, ...]] = Field(default_factory=dict)

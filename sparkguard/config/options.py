@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, get_type_hints
@@ -37,6 +37,11 @@ class Option:
     def names_dialect(self) -> bool:
         """Whether it takes a dialect, which is written by its name."""
         return self.name == "dialect" or bare(self.type) is Dialect
+
+
+def is_durations(option: Option) -> bool:
+    """Whether it takes a list of durations."""
+    return bool(bare(option.type) == tuple[timedelta, ...])
 
 
 def options_of(member: type) -> list[Option]:
@@ -139,6 +144,10 @@ def _value(option: Option, member: type, given: Any, members: Members) -> Any:
         return members.dialects[given]
     if kind is timedelta and not isinstance(given, timedelta):
         return timedelta(seconds=seconds(given))
+    if is_durations(option) and isinstance(given, Sequence) and not isinstance(given, str):
+        return tuple(
+            one if isinstance(one, timedelta) else timedelta(seconds=seconds(one)) for one in given
+        )
     validator = adapter(option, member)
     try:
         return validator.validate_python(given, strict=True)

@@ -15,6 +15,7 @@ from sparkguard.config.exceptions import exception_name
 from sparkguard.config.model import HandlerSettings, Member, Model, Settings, StageSettings
 from sparkguard.config.options import made
 from sparkguard.config.place import KeyPath, together
+from sparkguard.config.retry_topics import check_retry_later
 from sparkguard.core.failure import Category, Cause
 from sparkguard.core.policy import Budget, Handler, Policy, Retry
 from sparkguard.errors import ConfigError, UnknownNameError
@@ -52,6 +53,9 @@ _BY_CAUSE: Final = {
     "on_crash": "fail",
 }
 
+_LATER: Final = ("handler", "on_transient")
+"""Those for which `retry_later` of a stage stands."""
+
 _M = TypeVar("_M", bound=Model)
 
 
@@ -81,7 +85,7 @@ def policy(
     isolate = merged.isolate.rows and isolates
     handler = asked or ("dead_letter" if isolate else DEFAULT_HANDLERS[category])
     handlers = {
-        name: resolver.handler(getattr(merged, name), default, layers.path(name))
+        name: resolver.handler(*layers.handler(name, category), default)
         for name, default in {"handler": handler, **_BY_CAUSE}.items()
     }
     if category is Category.PRODUCTION:
@@ -96,7 +100,7 @@ def policy(
             "a foreach_batch or produce is bounded by its client's own timeouts."
         )
     _raise(resolver.problems)
-    return Policy(
+    made = Policy(
         **handlers,
         by_exception=by_exception,
         classify=classify,
@@ -112,6 +116,8 @@ def policy(
         writes=merged.writes,
         whole_batch=merged.whole_batch,
     )
+    check_retry_later(settings, stage_name, category, made)
+    return made
 
 
 def sinks(settings: Settings, members: Members) -> dict[str, Sink]:
@@ -185,6 +191,16 @@ class _Layers:
         own = field_name in self.stage.model_fields_set
         return (*(("stages", self.name) if own else ("defaults",)), field_name, *more)
 
+    def handler(self, name: str, category: Category) -> tuple[HandlerSettings | None, KeyPath]:
+        """Who decides under `name`: of each layer the handler itself, then its `retry_later`."""
+        for prefix, layer in self.each():
+            later = name in _LATER and (layer is self.stage or category is not Category.PRODUCTION)
+            for key in (name, "retry_later") if later else (name,):
+                given: HandlerSettings | None = getattr(layer, key)
+                if given is not None:
+                    return given, (*prefix, key)
+        return None, self.path(name)
+
     def each(self) -> Iterator[tuple[KeyPath, StageSettings]]:
         yield ("stages", self.name), self.stage
         yield ("defaults",), self.defaults
@@ -198,7 +214,7 @@ class _Resolver:
     members: Members
     problems: list[ConfigError] = field(default_factory=list)
 
-    def handler(self, given: HandlerSettings | None, default: str, path: KeyPath) -> Any:
+    def handler(self, given: HandlerSettings | None, path: KeyPath, default: str = "") -> Any:
         """The handler that `given` names, else the default one."""
         return self.member(
             "handler", self.members.handlers, given or HandlerSettings(type=default), path
@@ -251,7 +267,7 @@ class _Resolver:
             for name, given in layer.by_exception.items():
                 path: KeyPath = (*prefix, "by_exception", name)
                 known = self._exception(name, path, at_key=True)
-                handler = self.handler(given, "", path)
+                handler = self.handler(given, path)
                 if known is not None:
                     found.setdefault(known, handler)
         return tuple(found.items())

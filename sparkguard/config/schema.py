@@ -12,7 +12,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from sparkguard.config.duration import PATTERN
 from sparkguard.config.explain import bare
 from sparkguard.config.model import Settings
-from sparkguard.config.options import Option, adapter, options_of
+from sparkguard.config.options import Option, adapter, is_durations, options_of
 from sparkguard.hookspecs import Members
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -39,6 +39,10 @@ def schema(members: Members) -> _Schema:
         definitions[model] |= _choice(objects)
         for key in ("type", "properties", "required", "additionalProperties"):
             definitions[model].pop(key, None)
+    later = {**_member("retry_later", members.handlers["retry_later"], members, definitions)}
+    later |= {"properties": {k: v for k, v in later["properties"].items() if k != "type"}}
+    later["required"] = []
+    definitions["StageSettings"]["properties"]["retry_later"] |= later
     return {"$schema": DRAFT, **made, "title": "sparkguard settings"}
 
 
@@ -69,6 +73,8 @@ def _option(option: Option, cls: type, members: Members, definitions: _Schema) -
         return {"enum": sorted(members.dialects), **default}
     if bare(option.type) is timedelta:
         return {"type": "string", "pattern": PATTERN}
+    if is_durations(option):
+        return {"type": "array", "items": {"type": "string", "pattern": PATTERN}}
     try:
         made = adapter(option, cls).json_schema()
     except PydanticInvalidForJsonSchema:

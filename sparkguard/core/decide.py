@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparkguard.core.failure import Category, Cause, Failure
-from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+from sparkguard.core.outcome import Outcome
 from sparkguard.core.policy import Policy
 from sparkguard.core.route import route
 from sparkguard.errors import SinkError, StageFailedError
@@ -25,7 +25,7 @@ def decide(failure: Failure, policy: Policy) -> Outcome:
     except BaseException as error:
         reason = f"the handler {name} raised {type(error).__name__} instead of deciding"
         raise stage_failed(failure, "fail", reason) from (failure.exception or error)
-    if not isinstance(outcome, Continue | DeadLetter | Fail | Restart):
+    if not isinstance(outcome, Outcome):
         reason = f"the handler {name} returned {type(outcome).__name__}, which is no outcome"
         raise stage_failed(failure, "fail", reason) from failure.exception
     return outcome

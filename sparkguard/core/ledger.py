@@ -18,14 +18,18 @@ FACTS = (
     "filtered",
     "skipped",
     "dead_lettered",
+    "delayed",
     "elements",
     "failed_attempts",
     "retries",
 )
 """What is counted for each stage: records, but for ``elements`` of partial stages, and tries."""
 
-WAYS_OUT: Final = ("filtered", "skipped", "dead_lettered")
-"""Of `FACTS` those by which a record leaves a flow before its end."""
+WAYS_OUT: Final = ("filtered", "skipped", "dead_lettered", "delayed")
+"""Of `FACTS` those by which a record leaves a flow before its end; each leaves by one."""
+
+FAILED: Final = ("skipped", "dead_lettered", "delayed")
+"""Those of them that use up the budget of its stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +120,14 @@ class Account:
     counts_lost: bool = False
     own: bool = False
 
-    def total(self, fact: str) -> int:
-        """The sum of one fact over the stages."""
-        return sum(counts.get(fact, 0) for counts in self.stages.values())
+    def total(self, *facts: str) -> int:
+        """The sum of one fact, or several, over the stages."""
+        return sum(counts.get(fact, 0) for counts in self.stages.values() for fact in facts)
 
     @property
     def left(self) -> int:
         """How many records left before the end, on all of the `WAYS_OUT`."""
-        return sum(map(self.total, WAYS_OUT))
+        return self.total(*WAYS_OUT)
 
     @property
     def uncounted(self) -> int:
@@ -132,7 +136,7 @@ class Account:
 
     @property
     def balanced(self) -> bool:
-        """Whether in = out + filtered + skipped + dead-lettered."""
+        """Whether in = out + filtered + skipped + dead-lettered + delayed."""
         return not self.counts_lost and not self.uncounted
 
 

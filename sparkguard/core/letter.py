@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,7 @@ class Letter:
         replays: how often the record was sent back already.
         version: of sparkguard, which wrote the letter.
         overflow: where the whole letter lies when this one is a pointer to it.
+        due: when its record is to come again, in a retry topic.
     """
 
     id: str
@@ -27,6 +29,7 @@ class Letter:
     replays: int = 0
     version: str = ""
     overflow: str | None = None
+    due: datetime | None = None
 
     @property
     def record(self) -> Record:

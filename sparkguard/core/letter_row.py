@@ -56,11 +56,12 @@ LETTER_SCHEMA: Final = pa.schema(
         pa.field("replays", pa.int64()),
         pa.field("version", pa.string()),
         pa.field("overflow", pa.string()),
+        pa.field("due", _TIME),
     ]
 )
 """The columns of a letter file; later versions add columns, they rename and remove none."""
 
-_OF_LETTER = ("id", "replays", "version", "overflow")
+_OF_LETTER = ("id", "replays", "version", "overflow", "due")
 _OF_RECORD = ("key", "value", "timestamp", "topic", "partition", "offset", "file", "columns")
 _OF_FAILURE = tuple(
     name for name in LETTER_SCHEMA.names if name not in {*_OF_LETTER, *_OF_RECORD, "headers"}
@@ -163,4 +164,5 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "timestamp": utc,
     "first_failed_at": utc,
     "last_failed_at": utc,
+    "due": utc,
 }

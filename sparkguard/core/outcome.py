@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +36,19 @@ class Restart:
     reason: str = ""
 
 
-Outcome = Continue | DeadLetter | Fail | Restart
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """Store the record with the time at which it is to come again, and go on.
+
+    It comes back through Kafka, behind what was processed meanwhile: its order is given up.
+
+    Attributes:
+        due: not before this time, with a time zone.
+        sink: name of the sink that is the retry topic.
+    """
+
+    due: datetime
+    sink: str
+
+
+Outcome = Continue | DeadLetter | Fail | Restart | RetryLater

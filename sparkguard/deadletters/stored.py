@@ -83,6 +83,8 @@ def letters_of(found: Books) -> str:
     flows = ", ".join(quoted(account.flow) for account in found.accounts)
     # A batch function has an account only where something failed in the end.
     parts = [f"app = {quoted(found.app)}", f"({_FLOW} in ({flows}) or {_OF_BATCHES})"]
+    # What waits in a retry topic is no dead letter.
+    parts.append("due is null")
     named = [query for query in found.queries if query.id is not None]
     ids = ", ".join(quoted(query.id or "") for query in named)
     if found.sources:

@@ -54,6 +54,7 @@ FACTS: Final = (
     "columns",
     "replays",
     "overflow",
+    "due",
 )
 """The facts in their order; ``exception.types`` is a JSON array, the class and then its bases."""
 
@@ -74,6 +75,9 @@ _ID, _FIRST, _LAST, _MESSAGE, _TRACE, _PATH, _OFFSET, _TIMESTAMP, _FILE, _COLUMN
 )
 _REPLAYS: Final = PREFIX + "replays"
 _OVERFLOW: Final = PREFIX + "overflow"
+
+DUE: Final = PREFIX + "due"
+"""The fact by which a retry topic is read."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -166,6 +170,8 @@ def _add_rest(found: list[Header], letter: Letter) -> None:
         found.append((_REPLAYS, _bytes(str(letter.replays))))
     if letter.overflow is not None:
         found.append((_OVERFLOW, _bytes(letter.overflow)))
+    if letter.due is not None:
+        found.append((DUE, _time(letter.due)))
 
 
 @lru_cache(maxsize=1024)
@@ -247,6 +253,7 @@ def _letter(facts: Mapping[str, str], message: Record, own: tuple[Header, ...]) 
         replays=_read_number(facts.get("replays")) or 0,
         version=facts.get("version", ""),
         overflow=facts.get("overflow"),
+        due=_read_time(facts.get("due")),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 from sparkguard.core.decide import decide, stage_failed
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.fingerprint import describe
-from sparkguard.core.outcome import Continue, DeadLetter, Fail, Restart
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Restart, RetryLater
 from sparkguard.core.policy import Policy
 from sparkguard.core.retry import TaskTimeout, backoff, hinted, should_retry
 from sparkguard.core.sub_batch import SubBatch
@@ -233,6 +233,9 @@ class Attempts:
                 raise stage_failed(failure, "fail", reason) from failure.exception
             case Restart(reason):
                 raise stage_failed(failure, "restart", reason) from failure.exception
+            case RetryLater():
+                reason = "only a record of a flow can be retried later, and this is a batch"
+                raise stage_failed(failure, "fail", reason) from failure.exception
             case _:
                 assert_never(outcome)
         if rows and left.rows != rows:

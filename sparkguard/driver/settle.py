@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkguard.core.budget import Window
 from sparkguard.core.failure import Failure
-from sparkguard.core.ledger import FACTS, Account, Counts, Top
+from sparkguard.core.ledger import FACTS, FAILED, Account, Counts, Top
 from sparkguard.core.policy import Budget
 from sparkguard.core.watch import BatchFinished
 from sparkguard.driver.accounts import Accounts
@@ -186,7 +186,7 @@ class Settler:
             before = known.after
         after = deepcopy(before)
         counts = account.stages[key[2]]
-        after.add(counts["entered"], counts["skipped"] + counts["dead_lettered"])
+        after.add(counts["entered"], sum(counts.get(fact, 0) for fact in FAILED))
         return _Judged(account.batch_id, before, after)
 
     def _tell(self, account: Account, query_name: str | None) -> None:
@@ -200,6 +200,7 @@ class Settler:
             filtered=account.total("filtered"),
             skipped=account.total("skipped"),
             dead_lettered=account.total("dead_lettered"),
+            delayed=account.total("delayed"),
             retries=account.total("retries"),
             failures=[
                 f"{top.count}x {top.stage}: {top.exception_type} at {top.coordinates}"

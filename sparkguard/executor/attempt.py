@@ -18,7 +18,7 @@ from sparkguard.core.classify import classify
 from sparkguard.core.decide import decide, not_stored, stage_failed
 from sparkguard.core.failure import Cause, Failure
 from sparkguard.core.fingerprint import Described, describe
-from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart, RetryLater
 from sparkguard.core.record import Record
 from sparkguard.core.retry import TaskTimeout, backoff, hinted, should_retry
 from sparkguard.errors import SinkError
@@ -260,6 +260,10 @@ class Attempt:
                 failure.let_go()
                 self._store(sink or self._step.policy.sink, failure)
                 fact = "dead_lettered"
+            case RetryLater(due, sink):
+                failure.let_go()
+                self._store(sink, failure, due)
+                fact = "delayed"
             case Fail(reason):
                 raise stage_failed(failure, "fail", reason) from failure.exception
             case Restart(reason):
@@ -269,9 +273,9 @@ class Attempt:
         self._spend(failure)
         return fact
 
-    def _store(self, sink: str, failure: Failure) -> None:
+    def _store(self, sink: str, failure: Failure, due: datetime | None = None) -> None:
         try:
-            self._work.delivery.write(sink, failure)
+            self._work.delivery.write(sink, failure, due)
         except SinkError as error:
             raise not_stored(failure.app, failure.flow, error, failure) from error
 

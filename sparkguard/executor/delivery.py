@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sparkguard.core.failure import Failure
@@ -37,7 +38,7 @@ class Delivery:
         self.seen: Counter[str] = Counter(seen)
         self.note: Note | None = None
 
-    def letter(self, failure: Failure) -> Letter:
+    def letter(self, failure: Failure, due: datetime | None = None) -> Letter:
         """The letter for a failure, with the id that makes it once."""
         identity = letter_id(failure)
         if failure.record.offset is None or failure.payload == "row":
@@ -45,10 +46,13 @@ class Delivery:
             self.seen[identity] += 1
             identity = letter_id(failure, nth) if nth else identity
         sent = replays(failure.record)
-        return Letter(id=identity, failure=failure, replays=sent, version=VERSION)
+        return Letter(id=identity, failure=failure, replays=sent, version=VERSION, due=due)
 
-    def write(self, name: str, failure: Failure) -> None:
+    def write(self, name: str, failure: Failure, due: datetime | None = None) -> None:
         """Hand a letter to the sink of that name.
+
+        Args:
+            due: when the record is to come again, in a retry topic.
 
         Raises:
             SinkError: the sink is unknown, refuses the letter or cannot take it.
@@ -58,14 +62,14 @@ class Delivery:
             known = ", ".join(repr(known) for known in sorted(self._sinks))
             msg = f"no such sink in the settings; known: {known}."
             raise SinkError(msg, sink=name, retriable=False)
-        letter = self.letter(failure)
+        letter = self.letter(failure, due)
         refusal = sink.refuses(letter)
         if refusal:
             raise SinkError(refusal, sink=name, retriable=False)
         with nullcontext() if self.note is None else self.note.aside():
             writer = self._writers.get(name)
             if writer is None:
-                writer = self._writers[name] = sink.open(self._sink_task(name))
+                writer = self._writers[name] = sink.open(self.sink_task(name))
             writer.write(letter)
 
     def flush(self) -> None:
@@ -79,7 +83,8 @@ class Delivery:
             writer.close()
         self._writers.clear()
 
-    def _sink_task(self, name: str) -> SinkTask:
+    def sink_task(self, name: str) -> SinkTask:
+        """Who writes to the sink of that name."""
         return SinkTask(
             app=self._app,
             name=name,

@@ -12,7 +12,7 @@ fifths less. It gets them without the live exception, and subclasses do not inhe
 """
 
 from sparkguard.core.failure import Category, Cause, Failure
-from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart, RetryLater
 from sparkguard.core.policy import Handler
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "Handler",
     "Outcome",
     "Restart",
+    "RetryLater",
 ]

@@ -61,7 +61,13 @@ def _specs(prefix: str) -> dict[str, Any]:
 def test_built_ins() -> None:
     """The built-ins come in by the same hooks as strangers."""
     members = load([])
-    assert set(members.handlers) == {"dead_letter", "fail", "log_and_continue", "restart"}
+    assert set(members.handlers) == {
+        "dead_letter",
+        "fail",
+        "log_and_continue",
+        "restart",
+        "retry_later",
+    }
     assert set(members.sinks) == {"file", "kafka", "memory"}
     assert set(members.formats) == {"json", "raw", "text"}
     assert members.dialects == {
@@ -388,7 +394,13 @@ def test_variable_restricts(install: Callable[..., None], monkeypatch: pytest.Mo
     assert load().causes == {"good.Error": Cause.TRANSIENT}
     monkeypatch.setenv(plugins.VARIABLE, "")
     assert load().causes == {}
-    assert set(load().handlers) == {"dead_letter", "fail", "log_and_continue", "restart"}
+    assert set(load().handlers) == {
+        "dead_letter",
+        "fail",
+        "log_and_continue",
+        "restart",
+        "retry_later",
+    }
     monkeypatch.setenv(plugins.VARIABLE, "goood")
     with pytest.raises(UnknownNameError, match=r"SPARKGUARD_PLUGINS: Unknown plugin 'goood'. Did"):
         load()

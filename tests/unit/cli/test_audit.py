@@ -108,7 +108,7 @@ def test_status(run: Run) -> None:
     done = run("status", *CONFIG)
     assert done.exit_code == 0
     cells = done.stdout.splitlines()[-1].split()
-    assert cells[:9] == ["main", "10", "8", "0", "2", "0", "7", "10", "2"]
+    assert cells[:10] == ["main", "10", "8", "0", "2", "0", "0", "7", "10", "2"]
     assert "dead-lettered" in done.stdout
     told = json.loads(run("status", "orders", "--state", "state", "--json").stdout)
     assert (told["ok"], told["flows"][0]["last"]["batch_id"]) == (True, 7)

@@ -160,13 +160,15 @@ def test_plugins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARKGUARD_PLUGINS", "")
     result = run("plugins")
     assert result.exit_code == 0
-    assert "handlers: dead_letter, fail, log_and_continue, restart" in result.stdout
+    assert "handlers: dead_letter, fail, log_and_continue, restart, retry_later" in result.stdout
     (first, *_) = json.loads(run("plugins", "--json").stdout)
     assert first == {
         "name": "handlers",
         "distribution": "sparkguard",
         "version": VERSION,
-        "members": {"handler": ["dead_letter", "fail", "log_and_continue", "restart"]},
+        "members": {
+            "handler": ["dead_letter", "fail", "log_and_continue", "restart", "retry_later"]
+        },
         "watches": [],
         "error": None,
     }

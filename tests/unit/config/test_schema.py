@@ -37,7 +37,9 @@ def test_every_setting_is_described() -> None:
 def test_members_are_choices() -> None:
     """Installed handlers and sinks are listed, a plugin's too, with their options."""
     handlers, sinks = choices("HandlerSettings"), choices("SinkSettings")
-    assert {"dead_letter", "fail", "log_and_continue", "restart", "picky"} == set(handlers)
+    assert {"dead_letter", "fail", "log_and_continue", "restart", "retry_later", "picky"} == set(
+        handlers
+    )
     assert {"file", "kafka", "memory", "tape"} == set(sinks)
     assert handlers["dead_letter"]["properties"]["type"] == {"const": "dead_letter"}
     picky = handlers["picky"]

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sparkguard.core.failure import Category, Cause, Failure
 from sparkguard.core.ledger import Account, Entry, Span, Top
 from sparkguard.core.letter import Letter
-from sparkguard.core.outcome import Continue, DeadLetter, Fail, Restart
+from sparkguard.core.outcome import Continue, DeadLetter, Fail, Restart, RetryLater
 from sparkguard.core.policy import Budget, Handler, Policy, Retry
 from sparkguard.core.record import Record
 from sparkguard.handlers.dead_letter import DeadLetterHandler
@@ -18,6 +19,8 @@ from sparkguard.handlers.fail import FailHandler
 from sparkguard.handlers.log_and_continue import LogAndContinueHandler
 from sparkguard.handlers.restart import RestartHandler
 from tests.unit.core.made import FAILURE, RECORD, unset
+
+DUE = datetime.now(UTC)
 
 SPAN = Span(topic="orders", partition=1, first=2, last=3)
 TOP = Top(
@@ -56,11 +59,12 @@ VALUES: list[Any] = [
     POLICY,
     POLICY.retry,
     POLICY.budget,
-    Letter(id="0" * 32, failure=FAILURE, replays=2, version="1", overflow="s3://x"),
+    Letter(id="0" * 32, failure=FAILURE, replays=2, version="1", overflow="s3://x", due=DUE),
     Continue(),
     DeadLetter("topic"),
     Fail("why"),
     Restart("why"),
+    RetryLater(DUE, "retry"),
     SPAN,
     TOP,
     Entry(

@@ -25,6 +25,7 @@ _TOLD: Final = {
     "filtered": "Records that a filter took out.",
     "skipped": "Records dropped on purpose.",
     "dead_lettered": "Records stored as letters.",
+    "delayed": "Records put off to be retried later.",
     "elements": "Elements of partial flat_maps that left alone.",
     "failed_attempts": "Tries that failed.",
     "retries": "Tries after the first.",
