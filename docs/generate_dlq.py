@@ -139,7 +139,7 @@ def dlq_page() -> str:
             "redact": _run(f"show 9c01 {where} --redact", folder, last=6),
             "stats": _run("stats --path dead-letters", folder),
             "sql": _run(
-                f"sql \"select decode(value)->>'$.currency' as currency, count(*) as letters "
+                f"sql \"select try(decode(value)->>'$.currency') as currency, count(*) as letters "
                 f"from letters where stage = 'price' group by all order by 1\" {where}",
                 folder,
             ),

@@ -150,11 +150,13 @@ def sql(
 ) -> None:
     """Ask with SQL; the table `letters` has each letter once, with its sink, place and time `seen`.
 
+    A query may read whatever file you may; it writes none.
+
     For example:
 
         sparkguard dlq sql "select stage, count(*) from letters group by all" --path dead-letters
 
-        sparkguard dlq sql "select decode(value)->>'$.id' from letters" --config guard.yaml --json
+        sparkguard dlq sql "select try(decode(value)->>'$.id') from letters" --config guard.yaml --json
     """
     if replace(source.selection(), unresolved=False):
         raise typer.BadParameter("a query has its own `where`; leave out the options that select.")

@@ -78,6 +78,17 @@ class Source:
         from sparkguard.sinks.file import FileSink
         from sparkguard.sinks.kafka import KafkaSink
 
+        for option, given in (
+            ("--sink", self.sink),
+            ("--stage", self.stage),
+            ("--fingerprint", self.fingerprint),
+        ):
+            if "" in (given or ()):
+                raise typer.BadParameter(f"{option} is empty.")
+        if self.sink and not self.config:
+            raise typer.BadParameter("--sink names a sink of --config.")
+        if self.client and not self.topic:
+            raise typer.BadParameter("--client is for --topic.")
         if [bool(self.config), bool(self.path), bool(self.topic)].count(True) != 1:
             raise typer.BadParameter("say where the letters are: --config, --path or --topic.")
         if bool(self.topic) != bool(self.servers):
@@ -183,19 +194,25 @@ def chosen(store: Store, source: Source, which: str) -> Selection:
     The beginning of either is enough, where it is the beginning of one.
     """
     selection = replace(source.selection(), unresolved=False)
-    found = [row["id"] for row in store.rows(replace(selection, ids=(which,)), 2)]
-    if which in found or len(found) == 1:
-        return replace(selection, ids=(which,) if which in found else tuple(found))
-    if found:
-        refuse([f"{which!r} begins more than one id; give more of it."], as_json=source.as_json)
+    found = store.ids(replace(selection, ids=(which,)), 2)
+    if which in found:
+        return replace(selection, ids=(which,), whole=True)
     groups = store.groups(replace(selection, fingerprints=(which,)))
+    if len(found) == 1 and not groups:
+        return replace(selection, ids=tuple(found), whole=True)
+    if exact := [one for one in groups if one.fingerprint == which]:
+        groups = exact
+    elif found:
+        more = " and a fingerprint" if groups else ""
+        said = f"{which!r} begins {'an' if len(found) == 1 else 'more than one'} id{more}"
+        refuse([f"{said}; give more of it."], as_json=source.as_json)
     if not groups:
         told = f"There is no letter whose id or fingerprint begins with {which!r}."
         refuse([told], as_json=source.as_json)
     if len(groups) > 1:
         names = ", ".join(one.fingerprint for one in groups[:5])
         refuse([f"{which!r} begins more than one fingerprint: {names}."], as_json=source.as_json)
-    return replace(selection, fingerprints=(groups[0].fingerprint,))
+    return replace(selection, fingerprints=(groups[0].fingerprint,), whole=True)
 
 
 def reading(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,8 +15,8 @@ MASK: Final = "***"
 SHOWN_BYTES: Final = 4_000
 """More of a payload is not shown, unless asked for."""
 
-_WIDTH: Final = 130
-"""Of a table that is written to a file or a pipe."""
+_WIDTH: Final = 10_000
+"""Of a table that is written to a file or a pipe: nothing in it is cut."""
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 # Control characters but line break and tab, and the marks that turn the direction of text.
@@ -140,13 +140,13 @@ def number(count: int, word: str) -> str:
 def say_table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
     """Print a table as wide as the terminal; what was made safe is not read as markup."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH
-    made = Table(*heads, box=None, pad_edge=False)
+    made = Table(*(Column(Text(head)) for head in heads), box=None, pad_edge=False)
     for row in rows:
         made.add_row(*map(Text, row))
     console.print(made)

@@ -67,7 +67,7 @@ def compact(sink: FileSink) -> Compacted:
                 file,
             )
             # A file that went meanwhile is another compaction's doing.
-            if not {*paths} <= files.paths.keys():
+            if table.files["files"] is not files or not {*paths} <= files.paths.keys():
                 raise LettersError(f"The letters in {folder} changed; run it again.")
             if count:
                 with file.open("rb") as source:

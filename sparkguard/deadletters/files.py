@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +27,18 @@ JOURNAL: Final = ".journal"
 _AT_ONCE: Final = 8
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NEEDED: Final = ("id", "category", "cause")
+_OURS: Final = ("sink", "place", "seen", "resolved", "filename", "file_row_number", "_file", "_row")
+"""Columns that the table of letters has beside those of a file."""
+
+_MARKS: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("reason", pa.string()),
+        ("marked_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_READ_BYTES: Final = 4 << 20
+_READ_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +63,7 @@ class LetterFiles:
     Attributes:
         paths: what DuckDB is given, by the path on the filesystem.
         schemas: how many different schemas they have.
-        notes: the files beside them that say which letters are resolved.
+        notes: likewise of the files beside them that say which letters are resolved.
         handler: what DuckDB must be given to reach them, None for local ones.
     """
 
@@ -58,18 +71,43 @@ class LetterFiles:
     paths: dict[str, str]
     skipped: tuple[Skipped, ...]
     schemas: int
-    notes: list[str]
+    notes: dict[str, str]
     handler: Any = None
+
+    def named(self, told: str) -> list[str]:
+        """Those of the files that a message names; all of them where it names none."""
+        every = {**self.paths, **self.notes}
+        return [path for path, known in every.items() if known in told] or [*every]
+
+    def gone(self) -> bool:
+        """Whether one of the files is not there any more."""
+        every = [*self.paths, *self.notes]
+        there = pafs.FileType.File
+        return any(one.type != there for one in self.fs.get_file_info(every)) if every else False
 
     def corrupt(self, paths: list[str]) -> Iterator[Skipped]:
         """Those of `paths` that cannot be read to their end; reads them whole."""
         for path in paths:
             try:
                 with closing(pq.ParquetFile(path, filesystem=self.fs)) as file:
-                    for _ in file.iter_batches(batch_size=100):
+                    for _ in small_batches(file):
                         pass
             except (OSError, pa.ArrowException) as error:
                 yield Skipped(path, _first_line(error))
+
+    def drop(self, path: str) -> None:
+        """Leave a file out."""
+        self.paths.pop(path, None)
+        self.notes.pop(path, None)
+
+
+def small_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """The file's rows, a few megabytes at a time, however large a letter is."""
+    for group in range(file.num_row_groups):
+        facts = file.metadata.row_group(group)
+        each = facts.total_byte_size // max(facts.num_rows, 1)
+        rows = min(max(1, _READ_BYTES // max(each, 1)), _READ_ROWS)
+        yield from file.iter_batches(batch_size=rows, row_groups=[group])
 
 
 def letter_files(path: str, number: int) -> LetterFiles:
@@ -89,12 +127,16 @@ def letter_files(path: str, number: int) -> LetterFiles:
     except OSError as error:
         shown = filesystem.without_password(path)
         raise LettersError(f"{shown} cannot be listed: {_first_line(error)}.") from error
+    local = isinstance(fs, pafs.LocalFileSystem)
+    if local:
+        # One name for each file, however many links lead to it: compacting deletes by name.
+        found = tuple({os.path.realpath(one): one for one in reversed(found)}.values())[::-1]
     parquet = [one for one in found if single or one.endswith(".parquet")]
     notes = [one for one in found if one.endswith(RESOLVED) and not single]
-    handler = None if isinstance(fs, pafs.LocalFileSystem) else _for_duckdb(fs, number)
+    handler = None if local else _for_duckdb(fs, number)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        looked = list(pool.map(lambda one: _look(fs, one, _NEEDED), parquet))
-        marked = list(pool.map(lambda one: _look(fs, one, ("id", "reason", "marked_at")), notes))
+        looked = list(pool.map(lambda one: _look(fs, one, _NEEDED, LETTER_SCHEMA), parquet))
+        marked = list(pool.map(lambda one: _look(fs, one, _MARKS.names, _MARKS), notes))
     faults = [*zip([*parquet, *notes], [*looked, *marked], strict=True)]
     prefix = "" if handler is None else f"{handler.protocol}://"
     return LetterFiles(
@@ -102,7 +144,7 @@ def letter_files(path: str, number: int) -> LetterFiles:
         {one: prefix + one for one, (fit, _) in zip(parquet, looked, strict=True) if fit},
         tuple(Skipped(one, why) for one, (fit, why) in faults if not fit),
         len({columns for fit, columns in looked if fit}),
-        [prefix + one for one, (fit, _) in zip(notes, marked, strict=True) if fit],
+        {one: prefix + one for one, (fit, _) in zip(notes, marked, strict=True) if fit},
         handler,
     )
 
@@ -116,7 +158,9 @@ def journal_files(path: str, number: int) -> tuple[list[str], Any]:
     return [prefix + one for one in found if one.endswith(JOURNAL)], handler
 
 
-def _look(fs: pafs.FileSystem, path: str, needed: tuple[str, ...]) -> tuple[bool, str]:
+def _look(
+    fs: pafs.FileSystem, path: str, needed: Sequence[str], known: pa.Schema
+) -> tuple[bool, str]:
     """Whether it is a letter file; its columns, or why it is none."""
     try:
         schema = pq.read_schema(path, filesystem=fs).remove_metadata()
@@ -124,10 +168,12 @@ def _look(fs: pafs.FileSystem, path: str, needed: tuple[str, ...]) -> tuple[bool
         return False, _first_line(error)
     if missing := [name for name in needed if name not in schema.names]:
         return False, f"it has no column {missing[0]!r}, so it is no file of letters"
-    for known in LETTER_SCHEMA:
-        at = schema.get_field_index(known.name)
-        if at >= 0 and not _alike(schema.field(at).type, known.type):
-            return False, f"its column {known.name!r} is {schema.field(at).type}, not {known.type}"
+    for one in known:
+        at = schema.get_field_index(one.name)
+        if at >= 0 and not _alike(schema.field(at).type, one.type):
+            return False, f"its column {one.name!r} is {schema.field(at).type}, not {one.type}"
+    if strange := [name for name in _OURS if name in schema.names]:
+        return False, f"it has a column {strange[0]!r}, which letters have only when they are read"
     return True, str(schema)
 
 
@@ -136,11 +182,15 @@ def _alike(found: pa.DataType, known: pa.DataType) -> bool:
     tests = (
         lambda one: pa.types.is_string(one) or pa.types.is_large_string(one),
         lambda one: pa.types.is_binary(one) or pa.types.is_large_binary(one),
-        pa.types.is_integer,
+        lambda one: pa.types.is_integer(one) and one != pa.uint64(),
         pa.types.is_boolean,
         pa.types.is_timestamp,
-        lambda one: pa.types.is_list(one) or pa.types.is_large_list(one),
     )
+    if pa.types.is_nested(found) and pa.types.is_nested(known):
+        if pa.types.is_struct(known):
+            names = {one.name for one in known}
+            return pa.types.is_struct(found) and names == {one.name for one in found}
+        return not pa.types.is_struct(found) and _alike(found.value_type, known.value_type)
     return pa.types.is_null(found) or any(test(found) and test(known) for test in tests)
 
 

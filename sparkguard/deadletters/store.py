@@ -16,9 +16,9 @@ from pyarrow import parquet as pq
 from sparkguard import filesystem
 from sparkguard.core.letter import Letter
 from sparkguard.core.letter_row import letter_from_row
-from sparkguard.deadletters.files import RESOLVED, Skipped
+from sparkguard.deadletters.files import RESOLVED, Skipped, small_batches
 from sparkguard.deadletters.journal import RESOLVED_AT
-from sparkguard.deadletters.selection import Selection, quoted
+from sparkguard.deadletters.selection import Selection, one_query, quoted
 from sparkguard.deadletters.table import Table
 from sparkguard.deadletters.topic import Bounds
 from sparkguard.dialects.base import Dialect
@@ -30,6 +30,7 @@ PARTS: Final = 24
 """Parts of the whole time, in each of which a group's letters are counted."""
 
 _BATCH: Final = 20
+_SAID: Final = 300
 _EVERY: Final = Selection()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,7 +41,7 @@ class Group:
 
     Attributes:
         exception: class name.
-        message: of one of its letters.
+        message: the beginning of that of one of its letters.
         stages, apps, causes: every one that occurs.
         over_time: how many in each of `PARTS` equal parts of the time of all groups together.
     """
@@ -148,7 +149,8 @@ class Store:
         rows = self._table.rows(f"""
             select fingerprint, stage, exception_type, app, cause,
                 ((epoch_us(seen) - {start}) * {PARTS} // {part})::integer as part,
-                count(*), min(epoch_us(seen)), max(epoch_us(seen)), any_value(message)
+                count(*), min(epoch_us(seen)), max(epoch_us(seen)),
+                left(any_value(message), {_SAID})
             from letters where {condition} group by all""")
         found: dict[str, Group] = {}
         for fingerprint, *facts in rows:
@@ -159,20 +161,37 @@ class Store:
     def rows(
         self, selection: Selection = _EVERY, limit: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The selected letters as rows, the latest first.
+        """The selected letters as rows; where there is a limit, the latest first.
 
         Beside the letter's own columns a row has ``sink``, ``place`` (file, or coordinates in the
         topic), ``seen`` (when it failed last, else its time) and ``resolved`` (why). They are
         copied to the temporary folder first, so that few of them are in memory.
         """
-        bound = "" if limit is None else f" limit {int(limit)}"
-        file = self._table.new_file()
-        self._table.copy(
-            f"select * from letters where {selection.condition} order by seen desc, id{bound}", file
+        condition = selection.condition
+        if limit is None:
+            # Sorting would hold payloads.
+            yield from self._read(condition)
+            return
+        latest = self.ids(selection, limit)
+        for at in range(0, len(latest), _BATCH):
+            batch = latest[at : at + _BATCH]
+            rows = [*self._read(f"id in ({', '.join(map(quoted, batch))})")]
+            yield from sorted(rows, key=lambda row: batch.index(row["id"]))
+
+    def ids(self, selection: Selection, limit: int) -> list[str]:
+        """The ids of the selected letters, the latest first, at most so many."""
+        rows = self._table.rows(
+            f"select id from letters where {selection.condition} and id is not null "
+            f"order by seen desc, id limit {int(limit)}"
         )
+        return [name for (name,) in rows]
+
+    def _read(self, condition: str) -> Iterator[dict[str, Any]]:
+        file = self._table.new_file()
+        self._table.copy(f"select * from letters where {condition}", file)
         with closing(pq.ParquetFile(file)) as found:
-            for batch in found.iter_batches(batch_size=_BATCH):
-                yield from batch.to_pylist()
+            for part in small_batches(found):
+                yield from part.to_pylist()
         file.unlink()
 
     def letters(self, selection: Selection = _EVERY, limit: int | None = None) -> Iterator[Letter]:
@@ -195,7 +214,7 @@ class Store:
 
     def sql(self, query: str, limit: int = 1_000) -> Answer:
         """What a query over the table ``letters`` gives, at most so many rows."""
-        names, rows = self._table.answer(self._table.statement(query), limit + 1)
+        names, rows = self._table.answer(one_query(query), limit + 1)
         # As DuckDB names the second of two columns in a subquery: in JSON both are there.
         apart = (
             f"{name}_{before}" if (before := names[:at].count(name)) else name

@@ -26,7 +26,7 @@ from sparkguard.deadletters.files import (
     letter_files,
 )
 from sparkguard.deadletters.journal import JOURNAL_SCHEMA, REDRIVES, RESOLVED_AT
-from sparkguard.deadletters.selection import quoted
+from sparkguard.deadletters.selection import pattern, quoted, told
 from sparkguard.deadletters.topic import SPOOL_SCHEMA, Bounds, spool
 from sparkguard.dialects.base import Dialect
 from sparkguard.errors import LettersError
@@ -60,6 +60,10 @@ REDRIVEN: Final = "redriven"
 UID: Final = "coalesce(try_cast(id as uuid), cast(md5(id) as uuid))"
 """A letter's id in 16 bytes."""
 
+_SEEN: Final = 'coalesce(last_failed_at, first_failed_at, "timestamp")'
+# Compacting renames files within their folder: two of them at once must choose the same copy.
+_FOLDER: Final = "regexp_replace(_file, '[^/]*$', '')"
+
 T = TypeVar("T")
 
 
@@ -90,7 +94,8 @@ class Table:
         self.files: dict[str, LetterFiles] = {}
         self._sources: dict[str, list[str]] = {}
         self._numbers = count()
-        self._notes: list[str] = []
+        self._marks: list[LetterFiles] = []
+        self._listed: dict[str, tuple[str, int]] = {}
         self._copies: int | None = None
         self._duckdb = duckdb.connect(
             config={
@@ -152,29 +157,14 @@ class Table:
         (written,) = self._tried(lambda: self._duckdb.execute(command).fetchone() or (0,))
         return int(written)
 
-    def statement(self, text: str) -> str:
-        """The one query in `text`, without what stands behind it.
-
-        Raises:
-            LettersError: it is no query, or more than one.
-        """
-        try:
-            found = self._duckdb.extract_statements(text)
-        except duckdb.Error as error:
-            raise LettersError(_told(error)) from None
-        if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
-            problem = "Only one query is taken, which reads: select … from letters."
-            raise LettersError(problem)
-        return str(found[0].query).rstrip().rstrip(";")
-
     # --- what is read -----------------------------------------------------------------------
 
     def _add(self, name: str, sink: Sink, bounds: Bounds, dialects: Sequence[Dialect]) -> None:
         match sink:
             case FileSink():
-                found = letter_files(sink.path, len(self.files))
+                self._listed[name] = sink.path, len(self.files)
+                found = self._list(name)
                 self.skipped += found.skipped
-                self.files[name] = found
                 if found.handler is not None:
                     self._duckdb.register_filesystem(found.handler)
             case KafkaSink():
@@ -189,11 +179,21 @@ class Table:
                 why = f"a {type(sink).__name__} cannot be read back"
                 self.skipped.append(Skipped(f"sink {name}", why))
 
+    def _list(self, name: str) -> LetterFiles:
+        """Look for the files of a sink, without those that another one has too."""
+        found = letter_files(*self._listed[name])
+        for other, one in self.files.items():
+            if other != name and one.fs == found.fs:
+                for path in (*one.paths, *one.notes):
+                    found.drop(path)
+        self.files[name] = found
+        return found
+
     def _read_state(self, state: str | None) -> None:
         journals: list[str] = []
         if state is not None:
             marks = letter_files(filesystem.join(state, RESOLVED_AT), len(self.files))
-            self._notes += marks.notes
+            self._marks.append(marks)
             self.skipped += marks.skipped
             at = filesystem.join(state, REDRIVES)
             journals, handler = journal_files(at, len(self.files) + 1)
@@ -202,7 +202,7 @@ class Table:
                     self._duckdb.register_filesystem(one)
         none = self.folder / f"none{JOURNAL}"
         pq.write_table(JOURNAL_SCHEMA.empty_table(), none)
-        listed = ", ".join(map(quoted, [str(none), *journals]))
+        listed = ", ".join(quoted(pattern(one)) for one in (str(none), *journals))
         self._duckdb.execute(
             f"create or replace temp view {REDRIVEN} as select * from read_parquet([{listed}])"
         )
@@ -228,25 +228,34 @@ class Table:
         self._mark_copies()
         (copies,) = self._duckdb.execute(f"select count(*) from {COPIES}").fetchone() or (0,)
         kept = f" anti join {COPIES} using (_file, _row)" if copies else ""
-        marks = f" left join resolved on resolved.uid = {UID}" if self._find_resolved() else ""
-        reason = "resolved.reason" if marks else "null::varchar"
+        marks = reason = ""
+        if self._find_resolved():
+            # A letter that comes again with the id of one that is dealt with failed anew.
+            marks = (
+                f" left join resolved on resolved.uid = {UID} "
+                f"and coalesce({_SEEN} <= resolved.marked, true)"
+            )
+            reason = "resolved.reason"
         self._duckdb.execute(f"""
             create or replace temp view letters as
-            select {STORED}.* exclude (_file, _row),
-                coalesce(last_failed_at, first_failed_at, "timestamp") as seen,
-                {reason} as resolved
+            select {STORED}.* exclude (_file, _row), {_SEEN} as seen,
+                {reason or "null::varchar"} as resolved
             from {STORED}{kept}{marks}""")
         self._copies = copies
 
     def _find_resolved(self) -> bool:
         """Gather the marks; whether there are any. The latest reason counts."""
-        notes = [*self._notes, *(note for found in self.files.values() for note in found.notes)]
+        notes = [note for found in self._every() for note in found.notes.values()]
         if notes:
+            listed = ", ".join(quoted(pattern(note)) for note in notes)
             self._duckdb.execute(f"""
                 create or replace temp table resolved as
-                select {UID} as uid, arg_max(reason, marked_at) as reason
-                from read_parquet([{", ".join(map(quoted, notes))}]) group by uid""")
+                select {UID} as uid, arg_max(reason, marked_at) as reason, max(marked_at) as marked
+                from read_parquet([{listed}]) group by uid""")
         return bool(notes)
+
+    def _every(self) -> list[LetterFiles]:
+        return [*self.files.values(), *self._marks]
 
     def _mark_copies(self) -> None:
         self._duckdb.execute(f"""
@@ -257,7 +266,7 @@ class Table:
             select _file, _row from (
                 select _file, _row, row_number() over (
                     partition by {UID}
-                    order by overflow is null desc, last_failed_at desc, _file, _row
+                    order by overflow is null desc, last_failed_at desc, {_FOLDER}, _file, _row
                 ) as place
                 from {STORED} where {UID} in (select uid from twice)
             ) where place > 1""")
@@ -271,28 +280,52 @@ class Table:
                 self._find_copies()
                 return step()
             except _MISTAKES as error:
-                raise LettersError(_told(error)) from None
+                raise LettersError(told(error)) from None
+            except duckdb.OutOfMemoryException as error:
+                raise LettersError(f"That takes more than {MEMORY}: {told(error)}") from None
             except (duckdb.Error, OSError) as error:
                 # A filesystem of Python's raises what it likes.
-                if not self.drop_corrupt(str(error)):
-                    raise LettersError(f"The letters cannot be read: {_told(error)}") from error
+                if not (self._look_again() or self.drop_corrupt(str(error))):
+                    raise LettersError(f"The letters cannot be read: {told(error)}") from error
 
-    def drop_corrupt(self, told: str) -> bool:
+    def _look_again(self) -> bool:
+        """Where files are gone since, somebody compacted them: what there is now is read."""
+        moved = [name for name, found in self.files.items() if found.gone()]
+        for name in moved:
+            self._list(name)
+        if moved:
+            self._begin_again()
+        return bool(moved)
+
+    def _begin_again(self) -> None:
+        # What counted may have stood in a file that is left out now.
+        self._copies = None
+        while True:
+            try:
+                self._make_views()
+            except (duckdb.Error, OSError) as error:
+                if not self._drop(str(error)):
+                    raise LettersError(f"The letters cannot be read: {told(error)}") from error
+            else:
+                return
+
+    def drop_corrupt(self, said: str) -> bool:
         """Leave out the files that cannot be read; whether there were any.
 
         DuckDB names the file as a rule; where it does not, all of them are read.
         """
+        dropped = self._drop(said)
+        if dropped:
+            self._begin_again()
+        return dropped
+
+    def _drop(self, said: str) -> bool:
         dropped = False
-        for found in self.files.values():
-            named = [path for path, known in found.paths.items() if known in told]
-            for one in found.corrupt(named or [*found.paths]):
-                del found.paths[one.place]
+        for found in self._every():
+            for one in found.corrupt(found.named(said)):
+                found.drop(one.place)
                 self.skipped.append(one)
                 dropped = True
-        if dropped:
-            # What counted may have stood in a file that is left out now.
-            self._copies = None
-            self._make_views()
         return dropped
 
 
@@ -307,13 +340,7 @@ def selected(paths: Sequence[str], *, union: bool) -> str:
 
 
 def _files(paths: Sequence[str], *, union: bool = False) -> str:
-    listed = ", ".join(map(quoted, paths))
+    listed = ", ".join(quoted(pattern(path)) for path in paths)
     options = f"filename = true, file_row_number = true, union_by_name = {union}"
     # A folder's name is no column: `date=…` is where a letter was stored, not when it failed.
     return f"read_parquet([{listed}], {options}, hive_partitioning = false)"
-
-
-def _told(error: BaseException) -> str:
-    """The first line of DuckDB's message, as a sentence."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return said if said.endswith((".", "!", "?")) else f"{said}."

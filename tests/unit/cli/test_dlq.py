@@ -246,6 +246,25 @@ def test_resolve(run: Run) -> None:
     assert "0 letters" in run("resolve", *HERE, "--reason", "x", "--everything").stdout
 
 
+def test_what_could_be_either(run: Run) -> None:
+    """What begins an id and a fingerprint is refused; a whole fingerprint is meant as one."""
+    one = replace(_letter(1), id="ab" + "0" * 30)
+    letters = [one, _letter(2, fingerprint="abc"), _letter(3, fingerprint="abcd")]
+    both = run("resolve", "ab", "--reason", "x", *HERE, letters=letters)
+    assert (both.exit_code, "an id and a fingerprint" in both.stderr) == (1, True)
+    done = run("resolve", "abc", "--reason", "x", *HERE)
+    assert "Marked 1 letter" in done.stdout
+    assert "abcd" in run("ls", *HERE).stdout
+
+
+@pytest.mark.parametrize("option", ["--fingerprint", "--stage"])
+def test_an_option_that_is_empty(run: Run, option: str) -> None:
+    """A variable of the shell that is not set selects nothing, and not everything."""
+    done = run("resolve", option, "", "--reason", "x", *HERE, letters=[_letter(1)])
+    assert done.exit_code == 2
+    assert "is empty" in done.stderr
+
+
 def test_compact(run: Run) -> None:
     """Many files become one; only whole folders are taken."""
     for at in range(3):

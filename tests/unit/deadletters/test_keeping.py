@@ -180,3 +180,83 @@ def test_compact_killed(tmp_path: Path, steps: int) -> None:
     assert _stored(tmp_path) == before
     assert compact(FileSink(path=str(tmp_path))).after == 1
     assert _stored(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run?", "run*"])
+def test_compact_of_a_name_like_a_pattern(tmp_path: Path, name: str) -> None:
+    """P3: a folder's name is no pattern: its letters stay, and those of `run1` are not taken."""
+    for folder, first in ((name, 1), ("run1", 3)):
+        for number in (first, first + 1):
+            _write(tmp_path / folder, [_letter(number)])
+    assert compact(FileSink(path=str(tmp_path / name))).letters == 2
+    assert sorted(_stored(tmp_path / name)) == [_letter(1).id, _letter(2).id]
+    assert len(_stored(tmp_path)) == 4
+
+
+def test_compact_through_a_link(tmp_path: Path) -> None:
+    """P3: a file with two names is one file, and no second copy of itself."""
+    _write(tmp_path / "day", [_letter(1)])
+    _write(tmp_path / "day", [_letter(2)])
+    (tmp_path / "latest").symlink_to("day")
+    assert compact(FileSink(path=str(tmp_path))).copies == 0
+    assert len(_stored(tmp_path)) == 2
+
+
+def test_compact_beside_a_reader(tmp_path: Path) -> None:
+    """P3: whoever reads meanwhile looks again, and misses nothing."""
+    for number in range(4):
+        _write(tmp_path, [_letter(number)])
+    with _store(tmp_path) as store:
+        assert store.groups()[0].count == 4
+        compact(FileSink(path=str(tmp_path)))
+        _write(tmp_path, [_letter(4)])
+        assert store.groups()[0].count == 5
+        assert store.skipped == ()
+    with _store(tmp_path) as unused:
+        compact(FileSink(path=str(tmp_path)))
+        assert len([*unused.letters()]) == 5
+
+
+def test_a_copy_counts_by_its_folder(tmp_path: Path) -> None:
+    """P3: of equal copies the same folder's counts whatever its files are called.
+
+    Two compactions at once see other names, and must not each delete what the other one keeps.
+    """
+    _write(tmp_path / "w", [_letter(1)])
+    (file,) = (tmp_path / "w").rglob("*.parquet")
+    (tmp_path / "n/b").mkdir(parents=True)
+    places = set()
+    for name in ("a", "z"):
+        root = tmp_path / f"n/{name}.parquet"
+        root.write_bytes(file.read_bytes())
+        (tmp_path / "n/b/x.parquet").write_bytes(file.read_bytes())
+        with _store(tmp_path / "n") as store:
+            (row,) = store.rows()
+        places.add(Path(row["place"]).parent)
+        root.unlink()
+    assert len(places) == 1
+
+
+def test_it_failed_again(tmp_path: Path) -> None:
+    """P3: a letter that is stored again behind its mark is no longer dealt with."""
+    _write(tmp_path, [_letter(1)])
+    with _store(tmp_path) as store:
+        assert store.resolve(OPEN, "fixed") == 1
+    assert _ids(tmp_path, OPEN) == []
+    later = replace(_letter(1).failure, last_failed_at=datetime.now(UTC) + timedelta(seconds=1))
+    _write(tmp_path, [replace(_letter(1), failure=later)])
+    assert _ids(tmp_path, OPEN) == [_letter(1).id]
+
+
+def test_marks_with_broken_pages(tmp_path: Path) -> None:
+    """Marks whose end is whole and whose pages are not are named, and hide nothing."""
+    _write(tmp_path, [_letter(1)])
+    with _store(tmp_path) as store:
+        store.resolve(OPEN, "fixed" * 100)
+    (mark,) = tmp_path.rglob("*.resolved")
+    content = bytearray(mark.read_bytes())
+    content[4:60] = bytes(56)
+    mark.write_bytes(content)
+    with _store(tmp_path) as store:
+        assert len(store.groups(OPEN)) == 1
+        assert [Path(one.place).name for one in store.skipped] == [mark.name]

@@ -308,3 +308,44 @@ def test_failure_without_facts(tmp_path: Path) -> None:
         (group,) = store.groups()
         assert (group.fingerprint, group.count, group.stages) == ("", 1, set())
         assert store.stats().by["stage"] == {"": 1}
+
+
+def test_sinks_that_share_files(tmp_path: Path) -> None:
+    """P3: a file that two sinks have counts for the first one, and hides nothing."""
+    _write(tmp_path / "in", [_letter(1)])
+    one, all_, again = (FileSink(path=str(tmp_path / name)) for name in ("in", ".", "in"))
+    with Store({"one": one, "all": all_, "again": again}) as store:
+        assert [row["sink"] for row in store.rows()] == ["one"]
+        assert store.stats().copies == 0
+
+
+def test_a_condition_is_no_statement(tmp_path: Path) -> None:
+    """A user's condition cannot end the query that it stands in."""
+    out = tmp_path / "out.csv"
+    evil = f"true); copy (select 1) to '{out}'; select 1, 2 from letters where (true"
+    for condition in (evil, "true) or (true", "true union select 1", "'"):
+        with pytest.raises(LettersError):
+            Selection(where=condition)
+    assert Selection(where="attempts > 1 -- and a comment")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("sink", pa.array(["x"])),
+        ("offset", pa.array([2**63], pa.uint64())),
+        ("_row", pa.array([1])),
+    ],
+)
+def test_columns_that_no_letter_has(tmp_path: Path, name: str, values: pa.Array) -> None:
+    """A file with such a column is left out and named; the others are read."""
+    _write(tmp_path, [_letter(1)])
+    table = letter_table([_letter(2)])
+    at = table.schema.get_field_index(name)
+    table = table.append_column(name, values) if at < 0 else table.set_column(at, name, values)
+    pq.write_table(table, tmp_path / "odd.parquet")
+    with _store(tmp_path) as store:
+        assert [one.id for one in store.letters()] == [_letter(1).id]
+        (skipped,) = store.skipped
+    assert name in skipped.why
