@@ -156,7 +156,7 @@ def sql(
 
         sparkguard dlq sql "select stage, count(*) from letters group by all" --path dead-letters
 
-        sparkguard dlq sql "select try(decode(value)->>'$.id') from letters" --config guard.yaml --json
+        sparkguard dlq sql "select try(decode(value)->>'$.id') from letters" --path dead --json
     """
     if replace(source.selection(), unresolved=False):
         raise typer.BadParameter("a query has its own `where`; leave out the options that select.")

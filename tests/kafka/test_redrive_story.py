@@ -138,3 +138,8 @@ def test_the_story(
     assert dlq("sql", "select count(*) as n from letters where replays = 1")["rows"] == [{"n": 25}]
     out = [row.id for row in spark.read.parquet(f"{tmp_path}/out/*").collect()]
     assert sorted(out) == [n for n in range(100) if n % 4 != 3]
+    audit = ["audit", "--config", "guard.yaml", *at, "--output", "out", "--json"]
+    done = CliRunner().invoke(app, audit)
+    assert done.exit_code == 0, done.output
+    checks = {one["kind"]: one for one in json.loads(done.stdout)["checks"]}
+    assert (checks["source"]["expected"], checks["output"]["found"]) == (151, 75)
