@@ -18,7 +18,7 @@ PYTEST := $(PYTHON) -m pytest
 # Extra arguments for pytest: make test ARGS='-k ledger -x'.
 ARGS ?=
 
-.PHONY: help setup lock demo test test-faults test-cluster test-connect soak check format bench docs clean
+.PHONY: help setup lock demo test test-faults test-cluster test-connect test-state soak check format bench docs clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,7 +43,7 @@ demo: setup ## Run the main job over files and show what became of every record.
 	@JAVA_HOME="$$(scripts/java-home '$(UV)' '$(VENV)')" $(PYTHON) examples/demo.py
 
 test: setup ## Run every test but the fault injections, then the tests of each plugin.
-	@$(PYTEST) --ignore=tests/faults --ignore=tests/cluster --ignore=tests/connect -m 'not faults' $(ARGS)
+	@$(PYTEST) --ignore=tests/faults --ignore=tests/cluster --ignore=tests/connect --ignore=tests/state -m 'not faults' $(ARGS)
 	@$(if $(ARGS),:,for plugin in $(PLUGINS); do echo "== $$plugin"; (cd $$plugin && $(PYTEST)); done)
 
 test-faults: setup ## Run the tests in which something is killed, stopped, full or refused.
@@ -54,6 +54,9 @@ test-cluster: setup ## Run the tests on a standalone cluster whose parts are kil
 
 test-connect: setup ## Run the tests on a Spark Connect server.
 	@$(PYTEST) tests/connect $(ARGS)
+
+test-state: setup ## Run the tests of stateful stages in real queries.
+	@$(PYTEST) tests/state $(ARGS)
 
 soak: setup ## Run a steady load with faults for ten minutes (ARGS='--minutes 2 --seed 7').
 	@$(PYTHON) -m tests.soak $(ARGS)

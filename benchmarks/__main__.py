@@ -14,7 +14,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import isolation, kafka, letters, redriven, report, retries, rows, sends
+from benchmarks import (
+    isolation,
+    kafka,
+    letters,
+    redriven,
+    report,
+    retries,
+    rows,
+    sends,
+    stateful,
+)
 from benchmarks.bench import Bench
 from benchmarks.compare import Row
 from benchmarks.meter import Meter
@@ -34,6 +44,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "dlq-ls": letters.listed,
     "redrive": redriven.redriven,
     "retry-service": retries.retry_service,
+    "stateful": stateful.stateful,
 }
 LOG = Path("build/bench.log")
 NEEDS_KAFKA = {"failing-kafka", "kafka", "produce", "redrive"}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sparkguard.core.partial import PartialFailure
     from sparkguard.core.record import Record
     from sparkguard.core.sub_batch import SubBatch
+    from sparkguard.core.update import Update
     from sparkguard.errors import (
         ConfigError,
         ProduceError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from sparkguard.stages.map import map
     from sparkguard.stages.map_batches import map_batches
     from sparkguard.stages.produce import produce
+    from sparkguard.stages.stateful import stateful
 
 _HOMES: Final = {
     name: home
@@ -69,6 +71,7 @@ _HOMES: Final = {
         "core.partial": "PartialFailure",
         "core.record": "Record",
         "core.sub_batch": "SubBatch",
+        "core.update": "Update",
         "errors": "ConfigError ProduceError RestartLimitError SinkError SparkguardError "
         "StageError StageFailedError",
         "flow": "Flow",
@@ -86,6 +89,7 @@ _HOMES: Final = {
         "stages.map": "map",
         "stages.map_batches": "map_batches",
         "stages.produce": "produce",
+        "stages.stateful": "stateful",
     }.items()
     for name in names.split()
 }
@@ -121,6 +125,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "StageFailedError",
     "SubBatch",
     "Text",
+    "Update",
     "deserialize",
     "filter",
     "flat_map",
@@ -129,6 +134,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "map",
     "map_batches",
     "produce",
+    "stateful",
 ]
 
 

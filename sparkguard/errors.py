@@ -14,6 +14,13 @@
     ├── SourceError               what a query reads cannot be reached
     ├── WorkerCrashError          a record ended the worker's process
     ├── RecordTimeoutError        a record took longer than its stage allows
+    ├── VersionError              an event may not change its key's state
+    │   ├── NoKeyError            because it has no key, or no sequence number
+    │   ├── DuplicateError        because it was applied already
+    │   ├── StaleError            because a later one was applied
+    │   ├── GapError              because one before it has not come
+    │   └── ConflictError         because it was made for another version
+    ├── StateError                a stored state is none of the type that it is declared to be
     ├── StageFailedError          an outcome said fail or restart; carries the failure's facts
     ├── UnsupportedError          the engine at hand cannot do it (Spark Connect)
     └── RestartLimitError         the supervisor's limit is used up; the process exits with 75
@@ -190,6 +197,44 @@ class RecordTimeoutError(SparkguardError):
         self.stage = stage
         self.seconds = seconds
         super().__init__(f"Stage {stage!r} took longer than {seconds:g} s (record_timeout).")
+
+
+class VersionError(SparkguardError):
+    """An event may not change its key's state: it would go backwards, or skip something.
+
+    Attributes:
+        key: the state's key, shortened.
+        version: of the state that is not changed.
+    """
+
+    def __init__(self, problem: str, *, key: str = "", version: int = 0) -> None:
+        self.key = key
+        self.version = version
+        super().__init__(f"{problem} (key {key!r}, version {version})" if key else problem)
+
+
+class NoKeyError(VersionError):
+    """An event has no key, or no sequence number where its stage counts on one."""
+
+
+class DuplicateError(VersionError):
+    """An event of this id or sequence number was applied already."""
+
+
+class StaleError(VersionError):
+    """An event is older than what was applied already."""
+
+
+class GapError(VersionError):
+    """An event came before another one that did not come in time, or too many of them did."""
+
+
+class ConflictError(VersionError):
+    """An event expects another version than the state has."""
+
+
+class StateError(SparkguardError):
+    """A stored state is none of the type that it is declared to be: the code is wrong, or old."""
 
 
 class UnsupportedError(SparkguardError):

@@ -74,7 +74,7 @@ class Flow:
         if not hasattr(frame, "mapInArrow"):
             kind = type(frame).__name__
             raise StageError(f"Flow {self.name!r} takes a DataFrame, not {kind}.")
-        self.bound.check(frame, self._sinks())
+        self.bound.check(frame, sinks_of(self.policies.values(), self.bound.sinks))
         reads_value = self.stages[0].kind == "deserialize"
         arranged = Arranger(frame, self.name, reads_value=reads_value).arrange(self.carry)
         self._check_retry_later(arranged.layout)
@@ -102,7 +102,7 @@ class Flow:
                     f"Flow {self.name!r} gives {column.name!r} and is to carry it too."
                 )
             schema = schema.add(column)
-        return arranged.frame.mapInArrow(functools.partial(_run, _packed(plan), slot), schema)
+        return arranged.frame.mapInArrow(functools.partial(_run, packed(plan, plan), slot), schema)
 
     def _check_retry_later(self, layout: Layout) -> None:
         """Refuse a `retry_later` that would send back less than came in, or for ever."""
@@ -125,17 +125,22 @@ class Flow:
                 continue
             raise StageError(f"'retry_later' {problem}.", stage=stage.name)
 
-    def _sinks(self) -> list[str]:
-        """The sinks that letters of this flow may go to."""
-        found = {name for policy in self.policies.values() for name in policy.sinks()}
-        overflows = {getattr(self.bound.sinks.get(name), "overflow", None) for name in found}
-        return sorted(found | {name for name in overflows if name})
+
+def sinks_of(policies: Iterable[Policy], sinks: dict[str, Sink]) -> list[str]:
+    """The sinks that letters may go to under these policies."""
+    found = {name for policy in policies for name in policy.sinks()}
+    overflows = {getattr(sinks.get(name), "overflow", None) for name in found}
+    return sorted(found | {name for name in overflows if name})
 
 
-def _packed(plan: Plan) -> bytes:
-    """The plan as it travels; names the stage that cannot."""
+def packed(plan: Plan, whole: Any) -> bytes:
+    """A plan, or a whole that it is in, as it travels.
+
+    Raises:
+        StageError: it cannot; names the stage.
+    """
     try:
-        return pickling.dumps(plan)
+        return pickling.dumps(whole)
     except Exception as error:
         for step in plan.steps:
             try:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from sparkguard.driver.listener import (
     listen,
     session_key,
     session_of,
-    settle_committed,
+    settle_standing,
 )
 from sparkguard.driver.mailbox import AccumulatorMailbox, FileMailbox, Mailbox
 from sparkguard.driver.production import Bound as BoundProduction
@@ -47,6 +46,7 @@ from sparkguard.filesystem import exists
 from sparkguard.flow import Bound, Flow
 from sparkguard.frame import Carry
 from sparkguard.hookspecs import Members
+from sparkguard.keyed import Stateful, check_settings, emitted_shape, with_versions
 from sparkguard.stages.base import Stage
 from sparkguard.stages.foreach_batch import foreach_batch as as_foreach_batch
 from sparkguard.stages.produce import check_producer
@@ -58,10 +58,6 @@ if TYPE_CHECKING:
 
     from sparkguard.deadletters.check import Audit
     from sparkguard.deadletters.outputs import OutputTopic
-
-
-_AT_ONCE = 100
-"""Batches settled by one look at what stands as files."""
 
 
 class Guard:
@@ -119,7 +115,7 @@ class Guard:
         """
         if exists(self._state.entries):
             self._accounts.files()
-            self._settle_standing()
+            settle_standing(self._settler)
         waiting = self._accounts.unbatched()
         if waiting:
             # A batch job has no `run`, which would have looked.
@@ -166,28 +162,16 @@ class Guard:
             ConfigError: the settings of a stage are wrong.
         """
         shape = output_shape(stages, name)
-        listed = tuple(stage.name for stage in stages)
-        if self._flows.get(name, listed) != listed:
-            raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
-        self._flows[name] = listed
+        self._take_name(name, tuple(stage.name for stage in stages))
         policies = {stage.name: self._policy(stage, name) for stage in stages}
         self._settler.watch(name, {stage: policy.budget for stage, policy in policies.items()})
-        bound = Bound(
-            app=self.settings.app,
-            sinks=self.sinks,
-            stop_marker=self._state.stop_marker,
-            breaches=self._state.breaches,
-            mailbox=self._mailbox,
-            streams=self._accounts.streams,
-            check=self._check,
-        )
         return Flow(
             name=name,
             stages=stages,
             carry=(carry,) if isinstance(carry, str | Carry) else tuple(carry),
             policies=policies,
             shape=shape,
-            bound=bound,
+            bound=self._bound(),
         )
 
     def foreach_batch(
@@ -243,9 +227,7 @@ class Guard:
             kind = getattr(stage, "kind", type(stage).__name__)
             raise StageError(f"guard.produce takes a stage made by sg.produce, not {kind}.")
         name = stage.name
-        if self._flows.get(name, (name,)) != (name,):
-            raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
-        self._flows[name] = (name,)
+        self._take_name(name, (name,))
         policy = replace(self._policy(stage, None), whole_batch=None)
         producer = resolve.producer(self.settings, name)
         check_producer(name, producer)
@@ -275,6 +257,25 @@ class Guard:
             return BatchFunction(made, self._settler, self._stop)
 
         return Production(bound, batch_function)
+
+    def stateful(self, stage: Stage[Any, Any]) -> Stateful:
+        """A stateful stage as one function from a stream to what it emits: ``df.transform(…)``.
+
+        Each key has one owner, and its state changes with an event whole or not at all.
+
+        Raises:
+            StageError: it is no stateful stage, or another flow has its name.
+            ConfigError: the settings of the stage are wrong.
+        """
+        shape = emitted_shape(stage)
+        self._take_name(stage.name, (stage.name,))
+        policy = self._policy(stage, None)
+        check_settings(stage.name, self.settings, policy)
+        policy = with_versions(policy)
+        self._settler.watch(stage.name, {stage.name: policy.budget})
+        return Stateful(
+            stage=stage, shape=shape, policy=policy, bound=self._bound(), state=self._state
+        )
 
     def run(self, *builds: Callable[[], StreamingQuery], grace: float = 60.0) -> None:
         """Run queries until they end: restart them within their limit, stop them between batches.
@@ -315,27 +316,26 @@ class Guard:
         ]
         Supervisor(runs, self._stop, desk.clock, grace=grace).run()
 
-    def _settle_standing(self, query_id: str = "", committed: int = -1) -> None:
-        """Settle what stands as files and is committed: a later batch of its query proves it.
+    def _take_name(self, name: str, stages: tuple[str, ...]) -> None:
+        if self._flows.get(name, stages) != stages:
+            raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
+        self._flows[name] = stages
 
-        A listener of Spark Connect would keep a client that does not stop its session from
-        ending, so nobody is told of a commit.
-        """
-        standing = self._accounts.standing()
-        newest = {query: batch for query, batch, _ in standing}
-        ended = (
-            one
-            for one in standing
-            if one[1] < newest[one[0]] or (one[0] == query_id and one[1] <= committed)
+    def _bound(self) -> Bound:
+        return Bound(
+            app=self.settings.app,
+            sinks=self.sinks,
+            stop_marker=self._state.stop_marker,
+            breaches=self._state.breaches,
+            mailbox=self._mailbox,
+            streams=self._accounts.streams,
+            check=self._check,
         )
-        # The supervisor waits meanwhile; what is left stands for itself until the next look.
-        for query, batch, run in islice(ended, _AT_ONCE):
-            settle_committed(self._settler, query, batch, run)
 
     def _committed(self, query_id: str, batch_id: int) -> None:
         try:
             self._settler.breaches.committed(query_id)
-            self._settle_standing(query_id, batch_id)
+            settle_standing(self._settler, query_id, batch_id)
         except Exception as error:
             # As where a listener raises: the files stand until the next look.
             problem = f"not settled: {type(error).__name__}: {error}"

@@ -88,6 +88,16 @@ def loads(data: bytes) -> Any:
     return pickle.loads(data)
 
 
+def pack(plain: Any) -> bytes:
+    """A row of built-in values as bytes, faster than `dumps`."""
+    return pickle.dumps(plain, pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(data: bytes) -> Any:
+    """The row in bytes that `pack` made; they must come from a trusted place."""
+    return pickle.loads(data)
+
+
 def loads_on_worker(data: bytes) -> Any:
     """The object in bytes that the driver's `dumps` made.
 

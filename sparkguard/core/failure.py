@@ -44,6 +44,9 @@ class Failure:
         timed_out: retrying ended because the task timeout was used up.
         path: which element of the record failed (``partial`` stages only).
         payload: ``record`` (what came in) or ``row`` (what reached a stage behind the flow).
+        state_key: of a stateful stage, the key whose state was to change, shortened.
+        state_version: the state's version, which stays.
+        state: a bounded and redacted excerpt of the state as JSON.
         exception: the live exception; None in another process, and where failures are
             decided about in groups.
     """
@@ -67,6 +70,9 @@ class Failure:
     batch_id: int | None = None
     path: str = ""
     payload: str = "record"
+    state_key: str = ""
+    state_version: int | None = None
+    state: str = ""
     exception: BaseException | None = field(default=None, compare=False, repr=False)
 
     @property

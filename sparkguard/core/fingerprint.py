@@ -264,6 +264,11 @@ def _message(error: BaseException, limit: int, redact: _Redact) -> str:
         return f"(no message: str() raised {type(problem).__name__})"[: max(limit, 0)]
 
 
+def masked(text: str, limit: int, redact: Sequence[str] = ()) -> str:
+    """At most so many characters of a text, what the patterns match masked."""
+    return _bounded(text, limit, tuple(redact))
+
+
 def _bounded(text: object, limit: int, redact: _Redact) -> str:
     if not isinstance(text, str) or limit <= 0:
         return ""

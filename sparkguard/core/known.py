@@ -163,6 +163,7 @@ CLASSES: Final[dict[str, _Table]] = {
         FATAL: "sparkguard.errors.WorkerCrashError",
         PROGRAMMING: """
             sparkguard.errors.ConfigError sparkguard.errors.StageError
+            sparkguard.errors.StateError
             sparkguard.errors.PluginError sparkguard.errors.UnsupportedError
             sparkguard.executor.vectorised.ColumnsError
             sparkguard.core.partial.NamingError

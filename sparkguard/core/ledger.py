@@ -22,8 +22,12 @@ FACTS = (
     "elements",
     "failed_attempts",
     "retries",
+    "repeated",
 )
-"""What is counted for each stage: records, but for ``elements`` of partial stages, and tries."""
+"""What is counted for each stage: records, but for ``elements`` of partial stages, and tries.
+
+``repeated`` says how many of those skipped or dead-lettered were duplicates or stale: they are
+no sign that something is wrong, and use up no budget."""
 
 WAYS_OUT: Final = ("filtered", "skipped", "dead_lettered", "delayed")
 """Of `FACTS` those by which a record leaves a flow before its end; each leaves by one."""

@@ -62,6 +62,9 @@ def letter_id(failure: Failure, occurrence: int = 0) -> str:
             # A batch keeps its number when it is replayed; an equal row of another one is another.
             rest.append(_utf8(f"{failure.query_id}\0{failure.batch_id}"))
         rest += (record.key, record.value)
+    if failure.state_key:
+        # Two rows of one record may belong to two keys, which fail in different tasks.
+        rest.append(_utf8(failure.state_key))
     digest = _begun(failure.app, failure.flow, failure.stage, failure.path).copy()
     digest.update(b"".join(map(_spelled, rest)))
     return digest.hexdigest()

@@ -57,6 +57,9 @@ LETTER_SCHEMA: Final = pa.schema(
         pa.field("version", pa.string()),
         pa.field("overflow", pa.string()),
         pa.field("due", _TIME),
+        pa.field("state_key", pa.string()),
+        pa.field("state_version", pa.int64()),
+        pa.field("state", pa.string()),
     ]
 )
 """The columns of a letter file; later versions add columns, they rename and remove none."""

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from sparkguard.core.callables import is_coroutine, is_generator, unwrapped
 from sparkguard.core.record import Record
 from sparkguard.core.sub_batch import SubBatch
+from sparkguard.core.update import Update
 from sparkguard.errors import StageError
 
 ITERABLES: Final = frozenset(
@@ -117,6 +118,33 @@ def batch_signature(
         )
         raise StageError(msg)
     return Signature(output=None, wants_sub_batch=wants)
+
+
+def keyed_signature(
+    function: Callable[..., Any], returns: Any = None, namespace: Mapping[str, Any] | None = None
+) -> Signature:
+    """The signature of a stateful stage's function: what an event is, and what is emitted.
+
+    Raises:
+        StageError: the function does not take state and event, or does not say what it emits.
+    """
+    _refuse_wrong_kind(function, "stateful")
+    try:
+        inspect.signature(function).bind(None, None)
+        named = list(inspect.signature(function).parameters.values())
+    except TypeError as error:
+        msg = f"it must take two arguments, (state, event): {error}."
+        raise StageError(msg) from None
+    hints = _Hints(unwrapped(function), namespace or {})
+    takes = hints.get(named[1]) if len(named) > 1 else Any
+    if returns is None:
+        gives = hints.returned(required=True)
+        parts = get_args(gives)
+        if get_origin(gives) is not Update or len(parts) != 2:  # noqa: PLR2004  # state, element
+            msg = "say what it emits: returns=Report, or the annotation sg.Update[State, Report]."
+            raise StageError(msg)
+        returns = parts[1]
+    return Signature(input=takes, output=returns, output_optional=is_optional(returns))
 
 
 def third_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:

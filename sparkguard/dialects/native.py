@@ -55,6 +55,9 @@ FACTS: Final = (
     "replays",
     "overflow",
     "due",
+    "state.key",
+    "state.version",
+    "state",
 )
 """The facts in their order; ``exception.types`` is a JSON array, the class and then its bases."""
 
@@ -172,6 +175,14 @@ def _add_rest(found: list[Header], letter: Letter) -> None:
         found.append((_OVERFLOW, _bytes(letter.overflow)))
     if letter.due is not None:
         found.append((DUE, _time(letter.due)))
+    failure = letter.failure
+    if failure.state_version is not None:
+        told = {
+            "state.key": failure.state_key or None,
+            "state.version": str(failure.state_version),
+            "state": failure.state or None,
+        }
+        found += _spelled(told)
 
 
 @lru_cache(maxsize=1024)
@@ -278,6 +289,9 @@ def _failure(facts: Mapping[str, str], record: Record) -> Failure:
         batch_id=_read_number(facts.get("batch.id")),
         path=facts.get("path", ""),
         payload=facts.get("payload", "record"),
+        state_key=facts.get("state.key", ""),
+        state_version=_read_number(facts.get("state.version")),
+        state=facts.get("state", ""),
     )
 
 

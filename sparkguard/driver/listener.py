@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sparkguard.driver.accounts import Accounts
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _DRAIN_MILLISECONDS = 30_000
+_AT_ONCE = 100
+"""Batches settled by one look at what stands as files."""
 
 
 _HEARING: dict[str, list[Settler]] = {}
@@ -188,3 +191,21 @@ def checkpoint_path(query: StreamingQuery) -> str | None:
         return None
     path = str(execution.streamingQuery().resolvedCheckpointRoot())
     return path.removeprefix("file:") if path.startswith("file:/") else path
+
+
+def settle_standing(settler: Settler, query_id: str = "", committed: int = -1) -> None:
+    """Settle what stands as files and is committed: a later batch of its query proves it.
+
+    A listener of Spark Connect would keep a client that does not stop its session from
+    ending, so nobody is told of a commit.
+    """
+    standing = settler.accounts.standing()
+    newest = {query: batch for query, batch, _ in standing}
+    ended = (
+        one
+        for one in standing
+        if one[1] < newest[one[0]] or (one[0] == query_id and one[1] <= committed)
+    )
+    # The supervisor waits meanwhile; what is left stands for itself until the next look.
+    for query, batch, run in islice(ended, _AT_ONCE):
+        settle_committed(settler, query, batch, run)

@@ -186,7 +186,8 @@ class Settler:
             before = known.after
         after = deepcopy(before)
         counts = account.stages[key[2]]
-        after.add(counts["entered"], sum(counts.get(fact, 0) for fact in FAILED))
+        bad = sum(counts.get(fact, 0) for fact in FAILED) - counts.get("repeated", 0)
+        after.add(counts["entered"], bad)
         return _Judged(account.batch_id, before, after)
 
     def _tell(self, account: Account, query_name: str | None) -> None:

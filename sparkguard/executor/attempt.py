@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -52,12 +52,16 @@ class Trouble:
         again: calls the stage's function once more for the same value; None forbids it.
         progressed: a record succeeded since the last trouble of this stage.
         attempts: so often it was tried before.
+        facts: further facts of the failure, by field.
+        budgeted: it uses up the stage's budget.
     """
 
     error: BaseException
     again: Callable[[], Any] | None = None
     progressed: bool = True
     attempts: int = 1
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    budgeted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,9 @@ class Attempt:
                 attempts=max(tried.attempts, trouble.attempts),
                 timed_out=cause is Cause.TRANSIENT and self._timeout.expired(now),
                 path=path,
-            )
+                **trouble.facts,
+            ),
+            budgeted=trouble.budgeted,
         )
 
     def is_poison(self, error: BaseException) -> bool:
@@ -249,7 +255,7 @@ class Attempt:
             exception=error,
         )
 
-    def _enact(self, failure: Failure) -> str:
+    def _enact(self, failure: Failure, *, budgeted: bool = True) -> str:
         outcome = decide(failure, self._step.policy)
         self._log(failure, outcome)
         match outcome:
@@ -270,7 +276,8 @@ class Attempt:
                 raise stage_failed(failure, "restart", reason) from failure.exception
             case _:
                 assert_never(outcome)
-        self._spend(failure)
+        if budgeted:
+            self._spend(failure)
         return fact
 
     def _store(self, sink: str, failure: Failure, due: datetime | None = None) -> None:

@@ -50,14 +50,18 @@ def write(
         delivery.close()
 
 
-def row_record(row: str, origin: dict[str, Any] | None) -> Record:
-    """The record of a row that failed: its columns as JSON, and where it came from."""
+def row_record(row: str, origin: dict[str, Any] | None, *, value: bytes | None = None) -> Record:
+    """The record of a row that failed: its columns as JSON, and where it came from.
+
+    Args:
+        value: of a row that is a record itself.
+    """
     known = origin or {}
     at = known.get("timestamp")
     headers = known.get("headers") or ()
     return Record(
         key=known.get("key"),
-        value=row.encode(),
+        value=row.encode() if row else value,
         headers=tuple((header["key"], header["value"]) for header in headers),
         file=known.get("file"),
         timestamp=at if isinstance(at, datetime) else None,

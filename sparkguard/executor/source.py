@@ -165,12 +165,16 @@ class Source:
     def _columns(self, row: int) -> str | None:
         if not self._layout.others:
             return None
-        values = {name: self._get(column, row) for name, column in self._layout.others}
-        try:
-            return json.dumps(values, default=_plain, ensure_ascii=False, allow_nan=False)
-        except ValueError:
-            # JSON has no NaN; the text is what Spark's own to_json writes.
-            return json.dumps(_finite(values), default=_plain, ensure_ascii=False)
+        return as_json({name: self._get(column, row) for name, column in self._layout.others})
+
+
+def as_json(values: dict[str, Any]) -> str:
+    """The columns of a row as a JSON object; whatever they hold is written."""
+    try:
+        return json.dumps(values, default=_plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        # JSON has no NaN; the text is what Spark's own to_json writes.
+        return json.dumps(_finite(values), default=_plain, ensure_ascii=False)
 
 
 def _instant(since: int | None) -> datetime | None:

@@ -16,8 +16,15 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar, cast
 from sparkguard import pickling
 from sparkguard.core.callables import unwrapped
 from sparkguard.core.failure import Category
+from sparkguard.core.keyed import Keyed
 from sparkguard.core.outgoing import Outgoing
-from sparkguard.core.signature import Signature, batch_signature, is_optional, signature_of
+from sparkguard.core.signature import (
+    Signature,
+    batch_signature,
+    is_optional,
+    keyed_signature,
+    signature_of,
+)
 from sparkguard.errors import StageError
 from sparkguard.formats.base import Format
 
@@ -51,6 +58,7 @@ class Stage(Generic[P, R]):
         partial: each element of a flat_map stands for itself.
         outgoing: of a produce stage, how a row becomes a message.
         producer: of a produce stage, settings of librdkafka.
+        keyed: of a stateful stage, its key, its state and what guards it.
     """
 
     name: str
@@ -61,6 +69,7 @@ class Stage(Generic[P, R]):
     partial: bool = False
     outgoing: Outgoing | None = None
     producer: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    keyed: Keyed | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in CATEGORIES:
@@ -106,6 +115,8 @@ class Stage(Generic[P, R]):
         if self.kind == "foreach_batch":
             return batch_signature(self.function, self.__dict__["_namespace"])
         namespace = self.__dict__["_namespace"]
+        if self.kind == "stateful":
+            return keyed_signature(self.function, self.returns, namespace)
         return signature_of(
             self.function, kind=self.kind, returns=self.returns, namespace=namespace
         )

@@ -7,6 +7,7 @@ from typing import Any, assert_type
 import msgspec
 
 from sparkguard.core.record import Record
+from sparkguard.core.update import Update
 from sparkguard.formats.json import Json
 from sparkguard.formats.raw import Raw
 from sparkguard.formats.text import Text
@@ -16,6 +17,7 @@ from sparkguard.stages.filter import filter
 from sparkguard.stages.flat_map import flat_map
 from sparkguard.stages.foreach_batch import foreach_batch
 from sparkguard.stages.map import map
+from sparkguard.stages.stateful import stateful
 
 
 class Order(msgspec.Struct):
@@ -79,6 +81,11 @@ def store(batch: Any, batch_id: int) -> None: ...
 def other_store(batch: Any, batch_id: int) -> None: ...
 
 
+@stateful(key="id", state=Priced)
+def spent(state: Priced | None, order: Order) -> Update[Priced, Order]:
+    return Update(state=state, emit=[order])
+
+
 assert_type(own(b""), Order)
 assert_type(own_named(b""), Order)
 assert_type(price(Order(1)), Priced)
@@ -90,7 +97,11 @@ assert_type(is_cheap(Priced(1, 1.0)), bool)
 store(None, 1)
 other_store(None, batch_id=1)
 
+assert_type(spent(None, Order(1)), Update[Priced, Order])
+assert_type(spent(None, Order(1)).state, Priced | None)
+
 price("x")  # type: ignore[arg-type]
+spent(Order(1), Order(1))  # type: ignore[arg-type]
 price(Order(1), 2)  # type: ignore[call-arg]
 store(None, "x")  # type: ignore[arg-type]
 deserialize(Json(Order), partial=True)  # type: ignore[call-overload]

@@ -40,6 +40,9 @@ FAILURE = Failure(
     batch_id=7,
     path="items[2]",
     payload="row",
+    state_key="k-1",
+    state_version=3,
+    state="{}",
     exception=ValueError("no price"),
 )
 

@@ -1,0 +1,96 @@
+"""``stateful``: a function of a key's state and an event, in one owner a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from sparkguard.core.keyed import Keyed
+from sparkguard.core.versions import Rules
+from sparkguard.errors import StageError
+from sparkguard.stages.base import P, R, Stage, record_stage
+
+_INT64 = 2**63
+
+
+def stateful(  # noqa: PLR0913  # each is a guard of its own
+    *,
+    key: str,
+    state: Any,
+    returns: Any = None,
+    name: str | None = None,
+    sequence: str | None = None,
+    first: int | None = None,
+    event_id: str | None = None,
+    expected_version: str | None = None,
+    remember: int = 100,
+    buffer: int = 1_000,
+    gap_timeout: timedelta = timedelta(minutes=5),
+    ttl: timedelta | None = None,
+    on_timer: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], Stage[P, R]]:
+    """A stage over ``(state, event) -> Update``: events change their key's state, whole or not.
+
+    The event is what the second parameter is annotated with, read from the frame's columns; the
+    state is None for a key that has none. The function should be pure: in rare cases it is called
+    twice for one event, and what it did to the state it was given does not count.
+
+    Args:
+        key: the column whose value owns a state; text, bytes or a whole number.
+        state: the state's type: a msgspec struct, dataclass, TypedDict, pydantic model or dict.
+        returns: what one emitted element is, unless the annotation is ``Update[State, Element]``.
+        name: the key of its settings; the function's name.
+        sequence: the column of a whole number that grows with each event of a key. Events are
+            ordered by it; one that is not higher than the last is refused.
+        first: the number that every key's sequence begins with, if it has no gaps: then an event
+            also waits for those before it.
+        event_id: the column of an id that is the same when an event comes again.
+        expected_version: the column of the version that an event was made for; null for any.
+        remember: ids remembered for each key; each costs its size in the state.
+        buffer: events of a key that may wait for a missing one; further ones fail.
+        gap_timeout: how long they wait before they fail.
+        ttl: how long a state lives after its last change; forgotten with it are its version, and
+            the ids and numbers it knew. Without it states live for ever.
+        on_timer: ``(state, now) -> Update``, called when the key's timer is due.
+
+    Raises:
+        StageError: what is said does not fit together.
+    """
+    keyed = Keyed(
+        key=key,
+        state=state,
+        sequence=sequence,
+        event_id=event_id,
+        expected_version=expected_version,
+        rules=Rules(first=first, remember=remember, buffer=buffer),
+        gap_timeout=gap_timeout.total_seconds(),
+        ttl=None if ttl is None else ttl.total_seconds(),
+        on_timer=on_timer,
+    )
+
+    def decorate(plain: Callable[P, R]) -> Stage[P, R]:
+        options = {"name": name, "returns": returns, "keyed": keyed}
+        stage: Stage[Any, Any] = record_stage("stateful", plain, **options)
+        wrong = next((said for is_so, said in _misfits(keyed) if is_so), None)
+        if wrong is not None:
+            raise StageError(wrong, stage=stage.name)
+        return stage
+
+    return decorate
+
+
+def _misfits(keyed: Keyed) -> list[tuple[bool, str]]:
+    """What might be wrong with a declaration, and whether it is."""
+    rules, ttl = keyed.rules, keyed.ttl
+    first = rules.first
+    outside = first is not None and not -_INT64 <= first < _INT64
+    return [
+        (not keyed.key, "key= names the column whose value owns a state."),
+        (first is not None and keyed.sequence is None, "first= is of a sequence: say sequence=."),
+        (outside, f"first={first} is no 64-bit number."),
+        (rules.remember < 0, "remember= cannot be negative."),
+        (rules.buffer < 0, "buffer= cannot be negative."),
+        (keyed.gap_timeout <= 0, "gap_timeout= must be longer than nothing."),
+        (ttl is not None and ttl <= 0, "ttl= must be longer than nothing."),
+    ]

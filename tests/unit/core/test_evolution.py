@@ -1,0 +1,113 @@
+"""Whether what was stored as one type can be read as another."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import date, datetime
+from enum import Enum
+from typing import Any, Literal
+
+import msgspec
+import pydantic
+import pytest
+
+from sparkguard.core.evolution import misfit, outline
+
+
+def struct(*fields: Any, **more: Any) -> Any:
+    """A struct of these fields."""
+    return msgspec.defstruct("Account", fields, **more)
+
+
+class Tree(msgspec.Struct):
+    """A type that contains itself."""
+
+    value: int
+    children: list[Tree] = []
+
+
+class Wider(msgspec.Struct):
+    """Likewise, with one field more."""
+
+    value: float
+    children: list[Wider] = []
+    note: str = ""
+
+
+@dataclasses.dataclass
+class Plain:
+    """A dataclass."""
+
+    name: str
+    at: datetime | None = None
+
+
+class Other(msgspec.Struct):
+    """Something else."""
+
+    name: int
+
+
+class Model(pydantic.BaseModel):
+    """A pydantic model."""
+
+    name: str
+    at: datetime | None = None
+    more: int = 0
+
+
+class Color(Enum):
+    """Of two."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+FITS = [
+    (struct(("a", int)), struct(("a", int), ("b", str, ""))),
+    (struct(("a", int), ("b", str)), struct(("a", int))),
+    (struct(("a", int)), struct(("a", float))),
+    (struct(("a", int)), struct(("a", int | None))),
+    (struct(("a", int, 0)), struct(("a", int))),
+    (struct(("a", Literal["x"])), struct(("a", Literal["x", "y"]))),
+    (struct(("a", Color)), struct(("a", str))),
+    (struct(("a", int)), struct(("a", Any))),
+    (dict[str, int], dict[str, float]),
+    (Tree, Wider),
+    (Plain, Model),
+]
+
+MISFITS = [
+    (struct(("a", int)), struct(("a", int), ("b", str)), "field 'b' was not there, and is now req"),
+    (struct(("a", int)), struct(("a", str)), "field 'a' was integer, and is now string"),
+    (struct(("a", int | None)), struct(("a", int)), "field 'a' was null, and is now integer"),
+    (struct(("a", float)), struct(("a", int)), "field 'a' was number, and is now integer"),
+    (struct(("a", list[int])), struct(("a", list[str])), r"field 'a\[\]' was integer"),
+    (struct(("a", str)), struct(("a", date)), "field 'a' was string, and is now date"),
+    (struct(("a", str)), struct(("a", Color)), "field 'a' may hold any value"),
+    (struct(("a", Color)), struct(("a", Literal["red"])), "field 'a' may hold the value 'blue'"),
+    (struct(("a", int), ("b", int)), struct(("a", int), forbid_unknown_fields=True), "'b' was th"),
+    (struct(("a", int), array_like=True), struct(("a", int), ("b", int), array_like=True), "fewer"),
+    (dict[str, int], dict[str, str], r"field '\[\]' was integer, and is now string"),
+    (Wider, Tree, "field 'value' was number, and is now integer"),
+    (struct(("at", Plain)), struct(("at", Other)), "field 'at.name' was string"),
+]
+
+
+@pytest.mark.parametrize(("before", "now"), FITS)
+def test_what_fits(before: Any, now: Any) -> None:
+    """Whatever was stored as the one is read as the other."""
+    assert misfit(outline(before), outline(now)) is None
+
+
+@pytest.mark.parametrize(("before", "now", "said"), MISFITS)
+def test_what_does_not(before: Any, now: Any, said: str) -> None:
+    """The sentence names the field, and what it was and is."""
+    assert re.search(said, misfit(outline(before), outline(now)) or "")
+
+
+def test_what_no_state_can_be() -> None:
+    """A type that msgspec knows nothing of."""
+    with pytest.raises(TypeError):
+        outline(complex)

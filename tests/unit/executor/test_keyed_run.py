@@ -1,0 +1,481 @@
+"""One key after another, through the processor that Spark would call, without Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypedDict
+
+import msgspec
+import pyarrow as pa
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+import sparkguard as sg
+from sparkguard.core.versions import remembered
+from sparkguard.errors import StageFailedError
+from sparkguard.executor.encode import schema_of
+from sparkguard.executor.keyed_plan import PACKED, KeyedPlan, Packer
+from sparkguard.executor.keyed_processor import MEMORY, Processor
+from sparkguard.executor.keyed_task import KeyedTask
+from sparkguard.executor.plan import Layout, Plan, Step
+from sparkguard.executor.rows import row_reader
+from sparkguard.executor.work import Work
+from sparkguard.keyed import emitted_shape, with_versions
+from tests.flow.made import ListSink, ManualTask, policy
+
+NOW = 1_700_000_000_000
+ORDER = ("k", "seq", "id", "expected", "what")
+
+
+class Event(msgspec.Struct):
+    k: str | None
+    seq: int | None = None
+    id: str | None = None
+    expected: int | None = None
+    what: str = ""
+
+
+class Log(msgspec.Struct):
+    seen: list[Any] = []
+
+
+class Said(msgspec.Struct):
+    what: str
+    count: int
+
+
+def log(state: Log | None, event: Event) -> sg.Update[Log, Said]:
+    """Changes the state that it is given, then perhaps fails; emits the state's own numbers."""
+    state = state or Log()
+    state.seen.append(event.seq if event.seq is not None else event.what)
+    match event.what:
+        case "bad":
+            raise ValueError("bad")
+        case "misfit":
+            return sg.Update(state=state, emit=[Said(event.what, "many")])  # type: ignore[arg-type]
+        case "gone":
+            return sg.Update(state=None)
+        case "later":
+            return sg.Update(state=state, timer=timedelta(seconds=10))
+        case "unreadable":
+            return sg.Update(state={"seen": 1})  # type: ignore[arg-type]
+        case _:
+            return sg.Update(state=state, emit=[Said(event.what, len(state.seen))])
+
+
+class Keys:
+    """A stateful stage, its keys, and what became of its events."""
+
+    def __init__(self, stage: sg.Stage[Any, Any], **changes: Any) -> None:
+        self.sink = ListSink()
+        keyed = stage.keyed
+        assert keyed is not None
+        step = Step(
+            name=stage.name,
+            kind=stage.kind,
+            category=stage.category,
+            policy=with_versions(policy(**changes)),
+            function=stage,
+        )
+        plan = Plan(
+            app="app",
+            flow=stage.name,
+            use="use",
+            steps=(step,),
+            layout=Layout(rows=len(ORDER)),
+            shape=emitted_shape(stage),
+            sinks={"default": self.sink},
+        )
+        read, convert = row_reader(stage.signature().input)
+        self.plan = KeyedPlan(
+            plan=plan,
+            keyed=keyed,
+            read=read,
+            convert=convert,
+            columns=tuple(None if name is None else ORDER.index(name) for name in keyed.facts),
+        )
+        self.work = Work.begin(plan, ManualTask())
+        self.processor = Processor(b"", None, None)
+        self.processor._keyed = KeyedTask(self.plan, self.work)
+        self.tester = TwsTester(self.processor, timeMode="ProcessingTime")
+        self.at(NOW)
+        self._packer = Packer(self.plan, 0)
+
+    def at(self, now: int) -> list[Any]:
+        """Set the clock; what the timers that are due emit."""
+        return self._emitted(self.tester.setProcessingTime(now))
+
+    def give(self, *events: Event, key: Any = "a") -> list[Any]:
+        """One batch of one key; what it emits."""
+        kinds = (pa.string(), pa.int64(), pa.string(), pa.int64(), pa.string())
+        columns = [
+            pa.array([getattr(event, name) for event in events], kind)
+            for name, kind in zip(ORDER, kinds, strict=True)
+        ]
+        packed = self._packer.batch(pa.RecordBatch.from_arrays(columns, list(ORDER)))
+        row = Row("key", PACKED)
+        return self._emitted(self.tester.test(key, [row(key, one) for one in packed]))
+
+    def _emitted(self, rows: Any) -> list[Any]:
+        schema = schema_of(self.plan.plan.shape)
+        found: list[Any] = []
+        for row in rows or ():
+            found += pa.ipc.read_record_batch(pa.py_buffer(row.emitted), schema).to_pylist()
+        return found
+
+    def memory(self, key: Any = "a") -> Any:
+        """What is stored of a key; None if nothing is."""
+        found = self.tester.peekValueState(MEMORY, key)
+        return None if found is None else remembered(found[0])
+
+    def seen(self, key: Any = "a") -> Any:
+        """The key's state."""
+        data = self.memory(key).state
+        return None if data is None else msgspec.msgpack.decode(data, type=Log).seen
+
+    def letters(self) -> list[Any]:
+        """The failures that were stored, as the name of their exception."""
+        self.work.flush()
+        return [one.failure.exception_type.rpartition(".")[2] for one in self.sink.stored]
+
+    def counts(self) -> dict[str, int]:
+        """The stage's facts that are not zero, and whether the account is balanced."""
+        tally = self.work.tally
+        facts = tally.stages[self.plan.step.name]
+        gone = facts["skipped"] + facts["dead_lettered"]
+        assert tally.records_in == tally.records_out + gone
+        return {name: count for name, count in facts.items() if count}
+
+
+def stage(**more: Any) -> Any:
+    """The stage over `log`."""
+    return sg.stateful(key="k", state=Log, **more)(log)
+
+
+def test_an_event_that_raises_changes_nothing() -> None:
+    """It changed the state in place, and emitted nothing: the letter has key, version, state."""
+    keys = Keys(stage(), redact=("thr..",))
+    said = keys.give(*(Event("a", what=what) for what in ("one", "bad", "three", "bad", "five")))
+
+    assert said == [
+        {"what": "one", "count": 1},
+        {"what": "three", "count": 2},
+        {"what": "five", "count": 3},
+    ]
+    assert keys.seen() == ["one", "three", "five"]
+    assert keys.memory().version == 3
+    assert keys.letters() == ["ValueError", "ValueError"]
+    failure = keys.sink.stored[1].failure
+    assert (failure.state_key, failure.state_version) == ("a", 2)
+    assert failure.state == '{"seen":["one","***"]}'
+    assert b'"what": "bad"' in (failure.record.value or b"")
+    assert len({one.id for one in keys.sink.stored}) == 2
+
+
+@pytest.mark.parametrize("what", ["misfit", "unreadable"])
+def test_what_cannot_be_emitted_or_read_back_changes_nothing(what: str) -> None:
+    """Found at the end of the stretch, when later events stood on it: those are applied anew."""
+    keys = Keys(stage(event_id="id"))
+    events = [Event("a", id=one, what=one) for one in ("one", what, "three")]
+    said = keys.give(*events, Event("a", id=what, what=what), Event("a", what="five"))
+
+    assert [one["what"] for one in said] == ["one", "three", "five"]
+    assert keys.seen() == ["one", "three", "five"]
+    assert len(keys.letters()) == 2
+    assert keys.counts()["dead_lettered"] == 2
+
+
+def test_a_large_state_is_read_back_at_the_end() -> None:
+    """Not after each event, and an event whose state cannot be read back still leaves alone."""
+
+    @sg.stateful(key="k", state=Log, returns=Said)
+    def spoil(state: Log | None, event: Event) -> Any:
+        state = state or Log(["x" * 5_000])
+        state.seen.append(event.what)
+        return sg.Update(state={"seen": "x" * 5_000} if event.what == "bad" else state)
+
+    keys = Keys(spoil)
+    keys.give(*(Event("a", what=what) for what in ("one", "bad", "two")))
+
+    assert keys.seen()[1:] == ["one", "two"]
+    assert keys.letters() == ["TypeError"]
+
+
+@pytest.mark.parametrize("large", ["", "x" * 5_000])
+def test_what_is_emitted_is_not_changed_by_the_next_event(large: str) -> None:
+    """A function may emit the very state that it goes on changing."""
+
+    @sg.stateful(key="k", state=Log, returns="seen array<string>")
+    def echo(state: Log | None, event: Event) -> Any:
+        state = state or Log([large])
+        state.seen.append(event.what)
+        return sg.Update(state=state, emit=[state])
+
+    said = Keys(echo).give(Event("a", what="x"), Event("a", what="y"))
+    assert said == [{"seen": [large, "x"]}, {"seen": [large, "x", "y"]}]
+
+
+batches = st.integers(1, 8).flatmap(
+    lambda count: st.lists(st.lists(st.integers(1, count), max_size=6), max_size=6).map(
+        lambda some: [*some, list(range(count, 0, -1))]
+    )
+)
+
+
+@settings(max_examples=60)
+@given(batches, st.sets(st.integers(1, 8), max_size=2))
+def test_a_sequence_without_gaps_is_applied_once_and_in_order(
+    batches: Sequence[Sequence[int]], bad: set[int]
+) -> None:
+    """Whatever comes twice, early or late, in whatever batches: as one event after the other."""
+    keys = Keys(stage(sequence="seq", first=1, event_id="id"))
+    said: list[Any] = []
+    for numbers in batches:
+        said += keys.give(
+            *(
+                Event("a", seq=number, id=str(number), what="bad" if number in bad else "fine")
+                for number in numbers
+            )
+        )
+        if (memory := keys.memory()) is not None:
+            assert memory.version <= max([*numbers, memory.applied or 0])
+
+    good = [number for number in range(1, max(batches[-1]) + 1) if number not in bad]
+    assert (keys.seen() if good else []) == good
+    assert [one["count"] for one in said] == list(range(1, len(good) + 1))
+    assert not keys.memory().waiting
+    assert set(keys.letters()) <= {"ValueError"}
+    assert keys.work.tally.records_in == sum(map(len, batches))
+    keys.counts()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6), min_size=1, max_size=6))
+def test_a_sequence_with_gaps_only_grows(batches: list[list[int]]) -> None:
+    """Against an oracle: each batch in order, what is not higher than the last is left out."""
+    keys = Keys(stage(sequence="seq"))
+    expected: list[int] = []
+    for numbers in batches:
+        keys.give(*(Event("a", seq=number) for number in numbers))
+        for number in sorted(numbers):
+            if not expected or number > expected[-1]:
+                expected.append(number)
+
+    assert (keys.seen() if keys.memory() else []) == expected
+    facts = keys.counts()
+    assert facts.get("skipped", 0) == facts.get("repeated", 0)
+    assert keys.letters() == []
+
+
+def test_versions_that_are_expected() -> None:
+    """Two commands for one version: the second is a conflict, and may come again with a new one."""
+    keys = Keys(stage(expected_version="expected"))
+    keys.give(*(Event("a", expected=0, what=what) for what in ("first", "second")))
+    keys.give(Event("a", expected=1, what="again"), Event("a", what="whatever"))
+
+    assert keys.seen() == ["first", "again", "whatever"]
+    assert keys.letters() == ["ConflictError"]
+    assert keys.sink.stored[0].failure.state_version == 1
+
+
+def test_repeated_events_use_up_no_budget() -> None:
+    """P5: duplicates and stale events are no sign that something is wrong; failures are."""
+    from sparkguard.core.policy import Budget
+
+    keys = Keys(stage(event_id="id"), budget=Budget(max_ratio=0.1, window=10))
+    keys.give(*(Event("a", id="same", what="x") for _ in range(30)))
+
+    assert keys.counts() == {
+        "entered": 30,
+        "skipped": 29,
+        "repeated": 29,
+        "failed_attempts": 29,
+    }
+    with pytest.raises(StageFailedError, match="its budget"):
+        keys.give(*(Event("a", what="bad") for _ in range(10)))
+
+
+def test_what_waits_too_long_fails() -> None:
+    """A gap is waited for, up to a bound and a time; then each event that waited is a letter."""
+    keys = Keys(stage(sequence="seq", first=1, buffer=2, gap_timeout=timedelta(seconds=5)))
+    keys.give(Event("a", seq=1))
+    assert keys.give(*(Event("a", seq=number) for number in (3, 4, 5, 3))) == []
+    assert keys.letters() == ["GapError"]
+    assert len(keys.memory().waiting) == 2
+
+    keys.at(NOW + 4_999)
+    assert len(keys.memory().waiting) == 2
+    keys.tester._currentProcessingTimeMs = NOW - 3_600_000  # the clock was put back
+    keys.give(Event("a", seq=4))
+    keys.at(NOW - 3_600_000 + 5_000)
+
+    assert keys.memory().waiting == []
+    assert keys.letters() == ["GapError"] * 3
+    keys.give(Event("a", seq=3), Event("a", seq=2))
+    assert keys.seen() == [1, 2, 3]
+
+
+def test_timers() -> None:
+    """One a key: it fires once, its update is an update, and a raise changes nothing."""
+    calls: list[datetime] = []
+
+    def remind(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        calls.append(now)
+        assert state is not None
+        state.seen.append("late")
+        if len(calls) > 1:
+            raise ValueError("no")
+        return sg.Update(state=state, emit=[Said("late", 1)], timer=now + timedelta(seconds=5))
+
+    keys = Keys(stage(on_timer=remind))
+    keys.give(Event("a", what="later"))
+    keys.at(NOW + 1)
+    keys.give(Event("a", what="later"))
+    assert list(keys.tester.handle._timers.listTimers("a")) == [NOW + 10_001]
+    keys.tester._currentProcessingTimeMs = NOW
+    keys.give(Event("a", what="later"))
+    assert keys.at(NOW + 9_999) == []
+    assert keys.at(NOW + 10_000) == [{"what": "late", "count": 1}]
+    assert keys.at(NOW + 15_000) == []
+
+    assert calls == [datetime.fromtimestamp(NOW / 1000 + n, UTC) for n in (10, 15)]
+    assert keys.seen() == ["later", "later", "later", "late"]
+    assert keys.letters() == ["ValueError"]
+    failure = keys.sink.stored[0].failure
+    assert (failure.state_key, failure.state_version, failure.record.value) == ("a", 4, None)
+    keys.counts()
+
+    keys.give(Event("a", what="later"))
+    keys.give(Event("a", what="gone"))
+    assert keys.memory() is None
+    assert keys.at(NOW + 60_000) == []
+
+
+def test_a_timer_that_is_due_already() -> None:
+    """It fires with the next batch, and never in the one that has set it."""
+    calls: list[datetime] = []
+
+    def again(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        calls.append(now)
+        return sg.Update(state=state, timer=now - timedelta(days=1) if len(calls) < 3 else None)
+
+    keys = Keys(stage(on_timer=again))
+    keys.give(Event("a", what="later"))
+    for later in range(10, 15):
+        keys.at(NOW + later * 1_000)
+        assert all(one > NOW + later * 1_000 for one in keys.tester.handle._timers.listTimers("a"))
+    assert calls == [datetime.fromtimestamp(NOW / 1000 + later, UTC) for later in (10, 11, 12)]
+
+
+def test_what_is_no_event() -> None:
+    """No key, no number, a row of another type: failures, and no crash."""
+    keys = Keys(stage(sequence="seq"))
+    keys.give(Event(None, seq=1), Event(None, seq=2), key=None)
+    keys.give(Event("a"), Event("a", seq=1, what=None))  # type: ignore[arg-type]
+
+    assert keys.letters() == ["NoKeyError", "NoKeyError", "NoKeyError", "ValidationError"]
+    assert keys.memory(None) is None
+    assert keys.counts()["dead_lettered"] == 4
+
+
+def test_a_stored_state_of_another_type_ends_the_query() -> None:
+    """P10: the code is wrong, whatever the event: key and version are named."""
+    keys = Keys(stage())
+    keys.give(Event("a", what="one"))
+
+    class Other(msgspec.Struct):
+        count: int
+
+    from sparkguard.executor.state_codec import state_codec
+
+    keyed = keys.processor._keyed
+    assert keyed is not None
+    keyed.encode, keyed.decode = state_codec(Other)
+    with pytest.raises(StageFailedError, match=r"key 'a', version 1, cannot be read as Log.*count"):
+        keys.give(Event("a", what="two"))
+
+
+@dataclasses.dataclass
+class Counted:
+    """A state as a dataclass."""
+
+    count: int
+    at: datetime | None = None
+
+
+class Typed(TypedDict):
+    """A state as a typed dict."""
+
+    count: int
+
+
+class Model(pydantic.BaseModel):
+    """A state as a pydantic model."""
+
+    count: pydantic.PositiveInt
+    price: Decimal = Decimal("1.10")
+
+
+@pytest.mark.parametrize("kind", [Counted, Typed, Model, dict])
+def test_states_of_every_kind(kind: Any) -> None:
+    """What the function gets is what it gave, of the type that it declared."""
+    got: list[Any] = []
+
+    def step(state: Any, event: Event) -> Any:
+        got.append(state)
+        return sg.Update(state=kind(count=event.seq))
+
+    keys = Keys(sg.stateful(key="k", state=kind, returns=Said)(step))
+    for seq in (1, 2):
+        keys.give(Event("a", seq=seq), Event("a", seq=seq + 2))
+    assert got == [None, *(kind(count=seq) for seq in (1, 3, 2))]
+    assert keys.letters() == []
+
+
+def test_letters_that_cannot_be_stored_fail_the_task() -> None:
+    """P2: then nothing of the task counts, its states neither."""
+    keys = Keys(stage())
+    keys.plan.plan.sinks["default"] = ListSink(fails=True)  # type: ignore[index]
+    keys.give(Event("a", what="bad"))
+    with pytest.raises(StageFailedError, match="told to fail"):
+        keys.processor.close()
+
+
+def test_an_outage_that_passes() -> None:
+    """P7: it is tried again with the state as it was, and the event is applied once."""
+    calls: list[int] = []
+
+    def ask(state: Log | None, event: Event) -> sg.Update[Log, Said]:
+        state = state or Log()
+        state.seen.append(event.what)
+        calls.append(len(state.seen))
+        if len(calls) in {2, 3}:
+            raise ConnectionError
+        return sg.Update(state=state)
+
+    keys = Keys(sg.stateful(key="k", state=Log, returns=Said)(ask))
+    keys.give(*(Event("a", what=what) for what in "abc"))
+
+    assert calls == [1, 2, 2, 2, 3]
+    assert keys.seen() == ["a", "b", "c"]
+    assert keys.counts() == {"entered": 3, "failed_attempts": 2, "retries": 2}
+
+
+def test_a_long_key_and_many_events() -> None:
+    """A key of 1 MB is one like others, shortened where it is shown; ten thousand are one batch."""
+    long = "x" * 2**20
+    keys = Keys(stage())
+    keys.give(Event(long, what="bad"), key=long)
+    shown = keys.sink.written[0].failure.state_key
+    assert len(shown) < 250
+
+    said = keys.give(*(Event("a", what="fine") for _ in range(10_000)))
+    assert [one["count"] for one in said] == list(range(1, 10_001))
+    assert keys.memory().version == 10_000
