@@ -214,9 +214,13 @@ class Service:
         """The bundles whose time has come, batch by batch."""
         from sparkguard.deadletters.waiting import BUNDLE, BUNDLED, Waiting, bundled
 
-        # A query that starts again looks at no timer before something is new: the time is.
-        clock = messages.sparkSession.readStream.format("rate").option("numPartitions", 1).load()
-        none = clock.where("value < 0").selectExpr("0 bucket", "0L slot", "cast('' as binary)")
+        # A query that starts again looks at no timer before something is new: this source always
+        # has a row, whatever the clock says.
+        every = messages.sparkSession.readStream.format("rate-micro-batch").options(
+            rowsPerBatch=1, numPartitions=1, advanceMillisPerBatch=1
+        )
+        empty = ("0 bucket", "0L slot", "cast('' as binary)")
+        none = every.load().where("value < 0").selectExpr(*empty)
         return (
             messages.mapInArrow(bundled, BUNDLED)
             .union(none)
