@@ -40,15 +40,23 @@ Each line is one thing of which two sides speak; what it takes:
 | --- | --- | --- | --- |
 | `account` | what went into the flow | what came out, was filtered, skipped, dead-lettered | always |
 | `letters` | what the ledger has as dead-lettered, by stage | letters in the sinks, each id once | always |
+| `delayed` | what the ledger has as put off, by stage | letters in the [retry topic](retry_later.md), each id once | always, where there are any |
 | `source` | offsets of Kafka that the query has committed | what went in, by the ledger | `--checkpoint` |
 | `output` | rows that should have come out | rows that are there | `--output`, `--output-topic` |
 | `places`, doubled | none | coordinates with two rows, two letters, or both | the same, where rows tell their coordinates |
-| `places`, missing | filtered and skipped records | committed offsets without row or letter | that, and `--checkpoint` |
+| `places`, missing | filtered, skipped and delayed records | committed offsets without row or letter | that, and `--checkpoint` |
 
 Letters that are [resolved](dlq.md#done-with) or compacted are letters still; those of other apps are
 left out. With `--checkpoint` only the queries of these checkpoints are audited, with `--flow` only
 these flows; both may be repeated. Where flows of one query stand behind each other (a flow and a
-[produce](produce.md) stage), the one that has counted most is held against the source.
+[produce](produce.md) stage), the one that read Kafka is held against the source, and the last one
+against the output. That is known where each reads as many records as the one before gave rows.
+Where several flows read the same records (branches), nobody knows what their output should be: it
+is `not known`, until you ask for one `--flow` and its output.
+
+A record that was [put off](retry_later.md) lies in the retry topic. Where its letter is not there
+the verdict is `not known`: retention deletes those that came again long ago. Whether a record came
+again is told by the account it is in then.
 
 ## What is missing
 
@@ -56,9 +64,10 @@ Here a row has gone from the output:
 
 {missing}
 
-A record that was filtered or skipped lies nowhere, so its place looks like that of one that is lost.
-The audit knows from the ledger how many there should be in each batch, and lists the places of those
-batches only in which there are more. At most 20 places are listed; the numbers are whole. In
+A record that was filtered, skipped or put off has no place, so it looks like one that is lost. The
+audit knows from the ledger how many there should be in each batch, and lists the places of those
+batches only in which there are more; what another batch has too many, or has lost the counts of, is
+no excuse. Letters are compared batch by batch too where counts are lost. At most 20 places are listed; the numbers are whole. In
 `missing` a place is one offset or several, `orders[1]@1066..1070`.
 
 | verdict | meaning | exit code |
@@ -68,7 +77,7 @@ batches only in which there are more. At most 20 places are listed; the numbers 
 | `not checked` | there is nothing to hold it against, and why | 0 |
 | `missing` | fewer than there should be | 1 |
 | `doubled` | more; writing is at least once, so this may be fine for you | 1, with `--allow-doubled` 0 |
-| `not known` | it should be there and cannot be read: a corrupt file, a message that is no letter, a beginning of the source that the checkpoint does not have | 1 |
+| `not known` | it should be there and cannot be read: a corrupt file, a message that is no letter, a beginning of the source that the checkpoint does not have, flows that branch | 1 |
 
 2 is a wrong command line. `--json` has the same lines as objects.
 
@@ -83,7 +92,7 @@ batches only in which there are more. At most 20 places are listed; the numbers 
 In a folder that Spark's file sink writes, only what its log (`_spark_metadata`) names counts. Files and
 folders that begin with `_` or `.` are passed over. A Delta table is refused: its files do not tell
 which rows count; write its rows to Parquet first. An output that is not a row for a row (an
-aggregate, a filter behind the flow) does not add up, and should not be named.
+aggregate, a stateful stage, a filter behind the flow) does not add up, and should not be named.
 
 ## Limits
 
@@ -98,7 +107,14 @@ aggregate, a filter behind the flow) does not add up, and should not be named.
 - Letters in other tools' [dialects](dialects.md) do not tell their app, or not surely: they are
   counted, and the verdict is `not known`.
 - Only the newest hundred batches are known one by one. A batch whose account is lost and which is older
-  than all of these is not told from a loss.
+  than all of these is not told from a loss, and among the older ones lost counts may hide a loss:
+  such a line says `counts lost`, and never `ok`.
+- A flow tells that it reads the source by Kafka's columns. One that reads a selection without them,
+  beside another that has them and lets all through, looks as if it stood behind that one. Other
+  sources have no coordinates, so two flows over one of them are `not known` unless the numbers
+  show which is behind which; so are three in a row of which two lose nothing.
+- Two queries over one partition are not told apart by places: `missing` is `not checked` then, and
+  what is doubled is `not known`.
 
 It reads the id of each letter and the coordinates of each row once. Memory stays bounded, whatever
 there is; the temporary folder must have room for the coordinates.

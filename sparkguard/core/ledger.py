@@ -20,12 +20,15 @@ FACTS = (
     "dead_lettered",
     "delayed",
     "elements",
+    "extra_letters",
     "failed_attempts",
     "retries",
     "repeated",
 )
 """What is counted for each stage: records, but for ``elements`` of partial stages, and tries.
 
+``extra_letters`` are the letters of such elements, without one for each record that is counted as
+dead-lettered because none of its elements is left: so many more letters there are than records.
 ``repeated`` says how many of those skipped or dead-lettered were duplicates or stale: they are
 no sign that something is wrong, and use up no budget."""
 
@@ -110,6 +113,7 @@ class Account:
     Attributes:
         counts_lost: the batch was committed, but its driver died before the
             account was stored: only `records_in` is known, from the offset log.
+        source: the flow has read coordinates of Kafka, so it reads the source itself.
         own: the account of a batch function that met a failure; a batch without one is fine.
     """
 
@@ -122,6 +126,7 @@ class Account:
     stages: dict[str, Counts] = field(default_factory=dict)
     top: tuple[Top, ...] = ()
     counts_lost: bool = False
+    source: bool = False
     own: bool = False
 
     def total(self, *facts: str) -> int:
@@ -259,4 +264,5 @@ def _sum(key: tuple[str, str | None, int | None], parts: list[Entry] | list[Acco
         stages=stages,
         top=tuple(sorted(top.values(), key=lambda one: -one.count)[:20]),
         counts_lost=any(getattr(part, "counts_lost", False) for part in parts),
+        source=any(getattr(part, "source", False) or getattr(part, "spans", ()) for part in parts),
     )

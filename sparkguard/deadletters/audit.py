@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from sparkguard.core import ledger as core
 from sparkguard.deadletters.books import Books, books
 from sparkguard.deadletters.check import Asked, Audit, Check, Verdict, unread, verdict_of
 from sparkguard.deadletters.outputs import spool
-from sparkguard.deadletters.places import Found, Places
+from sparkguard.deadletters.places import Places
 from sparkguard.deadletters.sources import sources
 from sparkguard.deadletters.stored import count_of, letters, letters_of
-from sparkguard.deadletters.table import Table
+from sparkguard.deadletters.table import STORED, UID, Table
 from sparkguard.deadletters.topic import Bounds
 from sparkguard.dialects.base import Dialect
 from sparkguard.driver.checkpoint import Range
@@ -85,7 +84,9 @@ def _sources(found: Books, asked: Asked) -> Iterator[Check]:
             verdict = Verdict.UNKNOWN if source.problem else Verdict.UNCHECKED
             yield Check(kind="source", of=source.path, verdict=verdict, why=why)
             continue
-        verdict, why = verdict_of(query.offsets, query.records_in, query.late), ""
+        verdict, why = Verdict.UNKNOWN, "its flows have counted different numbers of records"
+        if query.records_in is not None:
+            verdict, why = verdict_of(query.offsets, query.records_in, query.late), ""
         if verdict is Verdict.LOST:
             why = "committed batches have no account: their counts are lost"
         elif verdict is Verdict.MISSING and asked.holes:
@@ -110,48 +111,73 @@ def _sources(found: Books, asked: Asked) -> Iterator[Check]:
 def _outputs(found: Books, table: Table, asked: Asked) -> Iterator[Check]:
     file = table.new_file()
     yield from map(unread, spool(asked.outputs, file))
-    ranges = _ranges(found)
+    ranges, unranged = _ranges(found)
     places = Places(table, file, letters_of(found), ranges, fanned=found.fanned)
-    expected, rows = sum(query.rows for query in found.queries), places.rows
-    verdict = verdict_of(expected, rows)
-    if verdict is Verdict.DOUBLED and rows - expected <= found.lost:
-        verdict = Verdict.LOST
-    yield Check(kind="output", of="rows", verdict=verdict, expected=expected, found=rows)
-    untold = places.untold
+    rows, untold = places.rows, places.untold
+    yield _rows(found, rows)
     if rows and untold >= rows:
         why = "no row tells its coordinates: carry topic, partition and offset"
         yield Check(kind="places", of="output", verdict=Verdict.UNCHECKED, why=why)
         return
-    doubled = places.doubled()
+    doubled, why = places.doubled(), _branched(found)
+    if ranges is None and len(found.queries) > 1:
+        why = "several queries may have read the same records"
+    verdict = Verdict.UNKNOWN if why else Verdict.DOUBLED
     yield Check(
         kind="places",
         of="doubled",
-        verdict=Verdict.DOUBLED if doubled.count else Verdict.OK,
+        verdict=verdict if doubled.count else Verdict.OK,
         expected=0,
         found=doubled.count,
+        why=why if doubled.count else "",
         places=doubled.listed,
     )
-    if ranges is not None:
+    if not found.whole:
+        unranged = "the flows that are asked for are not those that read the source"
+    if unranged:
+        yield Check(kind="places", of="missing", verdict=Verdict.UNCHECKED, why=unranged)
+    else:
         yield _missing(found, table, places, asked)
+
+
+def _branched(found: Books) -> str:
+    names = found.branched
+    return names and f"how the flows {names} stand to each other is not known: ask for one --flow"
+
+
+def _rows(found: Books, rows: int) -> Check:
+    if why := _branched(found):
+        return Check(kind="output", of="rows", verdict=Verdict.UNKNOWN, found=rows, why=why)
+    expected = sum(query.rows or 0 for query in found.queries)
+    verdict, why = verdict_of(expected, rows), ""
+    # Who made several rows of a record whose counts are lost, nobody knows how many.
+    if found.lost and (0 <= rows - expected <= found.lost or (rows > expected and found.fanned)):
+        verdict, why = Verdict.LOST, "as many more rows may be there as records lost their counts"
+    return Check(kind="output", of="rows", verdict=verdict, expected=expected, found=rows, why=why)
 
 
 def _missing(found: Books, table: Table, places: Places, asked: Asked) -> Check:
     """Offsets without an output or a letter are those of filtered and skipped records."""
     untold = places.untold
     nowhere = count_of(table, f"{letters_of(found)} and topic is null")
-    holes = found.offsets - sum(query.records_in for query in found.queries) if asked.holes else 0
-    expected = found.placeless + nowhere + max(0, holes)
-    if untold or found.fanned:
-        why = "a flat_map makes several rows of a record, or none"
-        if untold:
-            why = f"{untold:,} rows do not tell their coordinates"
-        verdict = Verdict.UNKNOWN if untold else Verdict.UNCHECKED
+    holes = found.offsets - sum(query.records_in or 0 for query in found.queries)
+    expected = found.placeless + nowhere + max(0, holes if asked.holes else 0)
+    verdict, why = Verdict.UNKNOWN, _branched(found)
+    if untold:
+        why = f"{untold:,} rows do not tell their coordinates"
+    elif found.fanned and not why:
+        verdict, why = Verdict.UNCHECKED, "a flat_map makes several rows of a record, or none"
+    if why:
         return Check(kind="places", of="missing", verdict=verdict, expected=expected, why=why)
     gone = places.missing()
     # Of a batch whose counts are lost nobody knows how many were filtered or skipped.
-    verdict, why = verdict_of(gone.count, expected, found.lost), ""
-    if verdict is Verdict.MISSING:
-        gone, why = _suspects(found, places, gone)
+    verdict = verdict_of(gone.count, expected, found.lost)
+    listed, suspected = _suspects(found, table, places, asked) if gone.count else ((), "")
+    if suspected:
+        verdict, why = Verdict.MISSING, f"offsets without output or letter, in {suspected}"
+    elif verdict is Verdict.MISSING:
+        listed = gone.listed
+        why = "offsets without output or letter; filtered and skipped ones among them"
     elif verdict is Verdict.DOUBLED:
         why = "records that were counted as filtered or skipped lie somewhere"
     return Check(
@@ -161,36 +187,50 @@ def _missing(found: Books, table: Table, places: Places, asked: Asked) -> Check:
         expected=expected,
         found=gone.count,
         why=why,
-        places=gone.listed if verdict is Verdict.MISSING else (),
+        places=listed,
     )
 
 
-def _suspects(found: Books, places: Places, gone: Found) -> tuple[Found, str]:
-    """The places to list: those of batches that do not add up, where batches are remembered."""
-    known = [
-        (number, spans, query.placeless[number])
-        for query in found.queries
-        for number, spans in found.sources[query.id or ""].spans.items()
-        if spans and number in query.placeless
-    ]
+def _suspects(
+    found: Books, table: Table, places: Places, asked: Asked
+) -> tuple[tuple[str, ...], str]:
+    """The places of those batches that lack more than they should, and the batches' numbers.
+
+    Each is looked at by itself: what one has too many is nothing that another may lack.
+    """
+    nowhere = {
+        (query, batch): int(count)
+        for query, batch, count in table.rows(f"""
+            select query_id, batch_id, count(distinct {UID}) from {STORED}
+            where {letters_of(found)} and topic is null group by all""")
+    }
+    known: list[tuple[int, Sequence[Range], int]] = []
+    for query in found.queries:
+        for number, spans in found.sources[query.id or ""].spans.items():
+            if spans and number in query.batches:
+                left = query.placeless(number) + nowhere.get((query.id, number), 0)
+                if asked.holes:
+                    size = sum(max(0, one.end - one.start) for one in spans)
+                    left += max(0, size - query.read_in(number))
+                known.append((number, spans, left))
     counts = places.missing_in([spans for _, spans, _ in known])
     wrong = [(*one, count) for one, count in zip(known, counts, strict=True) if count > one[2]]
     if not wrong:
-        return gone, "offsets without output or letter; filtered and skipped ones among them"
+        return (), ""
     listed = places.missing([one for _, spans, *_ in wrong for one in spans]).listed
-    said = (
-        f"{number} ({count:,}, {placeless:,} of them on purpose)"
-        for number, _, placeless, count in wrong[:5]
-    )
-    why = f"offsets without output or letter, in batch {', '.join(said)}"
-    return replace(gone, listed=listed), why
+    said = (f"{at} ({count:,}, {left:,} of them on purpose)" for at, _, left, count in wrong[:5])
+    return listed, f"batch {', '.join(said)}"
 
 
-def _ranges(found: Books) -> tuple[Range, ...] | None:
-    """What all queries have read; None where one of them, or a topic read twice, is in the way."""
+def _ranges(found: Books) -> tuple[tuple[Range, ...] | None, str]:
+    """What all queries have read; None where nobody knows, and why."""
+    if not found.sources:
+        return None, "no checkpoint is given, which would tell what was read"
     ranges = [source.ranges for source in found.sources.values()]
-    if not ranges or None in ranges:
-        return None
+    if None in ranges:
+        return None, "the offsets of a source do not tell what was read"
     together = tuple(one for known in ranges for one in known or ())
     apart = {(one.topic, one.partition) for one in together}
-    return together if len(apart) == len(together) else None
+    if len(apart) < len(together):
+        return None, "one partition was read twice"
+    return together, ""

@@ -31,7 +31,8 @@ class Check:
     """One thing that was computed twice.
 
     Attributes:
-        kind: ``account``, ``letters``, ``source``, ``output``, ``places`` or ``reading``.
+        kind: ``account``, ``letters``, ``delayed``, ``source``, ``output``, ``places`` or
+            ``reading``.
         of: the flow, the stage or the place.
         expected, found: what the one side says, and the other; None where it says nothing.
         why: a sentence, empty where nothing is to be said.

@@ -7,6 +7,7 @@ column of ``carry=sg.ORIGIN``; a message by headers of these names, or by fields
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ PLACES: Final = pa.schema(
 """What is put down of each row; nulls where it does not tell its coordinates."""
 
 _LOG: Final = "_spark_metadata"
+_LOGGED: Final = re.compile(r"[0-9]+(\.compact)?").fullmatch
 _ROWS: Final = 50_000
 
 
@@ -108,20 +110,28 @@ def _written(fs: pafs.FileSystem, root: str) -> set[str] | None:
     """Names of the files that Spark's file sink has committed; None where it kept no log.
 
     Each batch has a file of its own in the log, and every tenth sums up those before it.
+
+    Raises:
+        LettersError: the log is damaged, so nobody knows what is committed.
     """
     folder = f"{root}/{_LOG}"
     if fs.get_file_info(folder).type == pafs.FileType.NotFound:
         return None
     logged = {path.rpartition("/")[2]: path for path in filesystem.list(fs, folder)}
-    numbers = {int(name.removesuffix(".compact")): name for name in logged if name[0].isdigit()}
+    numbers = {int(name.removesuffix(".compact")): name for name in logged if _LOGGED(name)}
     summed = max((at for at, name in numbers.items() if name.endswith(".compact")), default=0)
     found: set[str] = set()
     for number in sorted(at for at in numbers if at >= summed):
-        text = filesystem.read(fs, logged[numbers[number]]) or b""
-        for line in text.decode().splitlines()[1:]:
-            entry = json.loads(line)
-            name = unquote(entry["path"]).rpartition("/")[2]
-            (found.discard if entry.get("action") == "delete" else found.add)(name)
+        file = logged[numbers[number]]
+        text = filesystem.read(fs, file) or b""
+        try:
+            for line in text.decode().splitlines()[1:]:
+                entry = json.loads(line)
+                name = unquote(entry["path"]).rpartition("/")[2]
+                (found.discard if entry.get("action") == "delete" else found.add)(name)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            msg = f"{file} is no log of Spark's file sink: what is committed is not known."
+            raise LettersError(msg) from error
     return found
 
 
@@ -193,9 +203,19 @@ def _told(message: Any) -> tuple[str | None, int | None, int | None]:
         headers = {name: value for name, value in message.headers() or () if name in _HEADERS}
         if len(headers) == len(_HEADERS):
             found = {name: value.decode() for name, value in headers.items()}
-            return found["topic"], int(found["partition"]), int(found["offset"])
+            return _fitting(found["topic"], int(found["partition"]), int(found["offset"]))
         value = _decode(message.value() or b"")
     except (AttributeError, ValueError, msgspec.MsgspecError):
         return None, None, None
     place = value.hidden or value
-    return place.topic, place.partition, place.offset
+    return _fitting(place.topic, place.partition, place.offset)
+
+
+def _fitting(
+    topic: str | None, partition: int | None, offset: int | None
+) -> tuple[str | None, int | None, int | None]:
+    """The same, where it is whole and could be one of Kafka's."""
+    if topic is None or partition is None or offset is None:
+        return None, None, None
+    fits = 0 <= partition < 2**31 and 0 <= offset < 2**63
+    return (topic, partition, offset) if fits else (None, None, None)

@@ -136,6 +136,9 @@ class BatchRun:
             for row, (stage, fact) in broken.items():
                 if row not in alive:
                     tally.add(stage, fact)
+                    if fact == "dead_lettered":
+                        # The letter of its first element stands for it.
+                        tally.add(stage, "extra_letters", -1)
             broken.clear()
 
     def killed(self, place: int, error: Exception) -> None:

@@ -199,4 +199,6 @@ class Leaving:
             self._tally.add(stage, fact)
         else:
             self._tally.add(stage, "elements")
+            if fact == "dead_lettered":
+                self._tally.add(stage, "extra_letters")
             self.broken.setdefault(row_of(unit), (stage, fact))

@@ -306,6 +306,9 @@ def test_every_record_ends_where_it_should(
         if count and fact in ("filtered", "skipped", "dead_lettered", "elements")
     }
     assert counted == dict(expected.facts)
+    for stage, facts in ran.account.stages.items():
+        stored = sum(letter.failure.stage == stage for letter in ran.letters)
+        assert stored == facts["dead_lettered"] + facts["extra_letters"]
     assert ran.account.records_in == len(values)
     assert ran.account.records_out == expected.out
     assert ran.account.rows_out == len(expected.rows)

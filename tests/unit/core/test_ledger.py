@@ -148,6 +148,12 @@ def test_every_fact_is_there() -> None:
     assert set(account.stages["price"]) == set(FACTS)
 
 
+def test_who_reads_the_source() -> None:
+    """An account tells whether its flow saw coordinates, and so do sums of such."""
+    read, behind = merge([entry(1, span(0, 0))]), merge([entry(1)])
+    assert [one.source for one in (*read, *behind, *add([*read, *read]))] == [True, False, True]
+
+
 def top(fingerprint: str, count: int) -> Top:
     """One group of failures."""
     return Top(

@@ -27,6 +27,7 @@ _TOLD: Final = {
     "dead_lettered": "Records stored as letters.",
     "delayed": "Records put off to be retried later.",
     "elements": "Elements of partial flat_maps that left alone.",
+    "extra_letters": "Letters of such elements, beyond one a dead-lettered record.",
     "failed_attempts": "Tries that failed.",
     "retries": "Tries after the first.",
 }
