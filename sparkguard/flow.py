@@ -15,7 +15,7 @@ from sparkguard.core.shape import Shape
 from sparkguard.errors import SinkError, StageError, StageFailedError
 from sparkguard.executor.entry_folder import EntryFolder
 from sparkguard.executor.plan import Layout, Plan
-from sparkguard.frame import Arranger
+from sparkguard.frame import Arranger, is_raw, source_topics
 from sparkguard.handlers.retry_later import RetryLaterHandler
 from sparkguard.sinks.base import Sink
 from sparkguard.stages.base import Stage
@@ -34,6 +34,7 @@ class Bound:
 
     Attributes:
         breaches: folder of what tasks are to know of their query.
+        redrive: the topic that letters are sent back to, if one is set.
         mailbox: makes the way back for the workers' counts; None where there is none.
         streams: told the use token of every flow that reads a stream.
         check: looks at sinks and source before a frame is read; raises what makes it impossible.
@@ -43,6 +44,7 @@ class Bound:
     sinks: dict[str, Sink]
     stop_marker: str
     breaches: str
+    redrive: str | None
     mailbox: Callable[[Any], Mailbox | None]
     streams: Callable[[str], None]
     check: Callable[[DataFrame, Sequence[str]], None]
@@ -78,6 +80,7 @@ class Flow:
         reads_value = self.stages[0].kind == "deserialize"
         arranged = Arranger(frame, self.name, reads_value=reads_value).arrange(self.carry)
         self._check_retry_later(arranged.layout)
+        self._check_redrive(frame, arranged.layout)
         columns = None if reads_value else arranged.layout.rows
         plan = Plan(
             app=self.bound.app,
@@ -103,6 +106,18 @@ class Flow:
                 )
             schema = schema.add(column)
         return arranged.frame.mapInArrow(functools.partial(_run, packed(plan, plan), slot), schema)
+
+    def _check_redrive(self, frame: DataFrame, layout: Layout) -> None:
+        """Refuse records that were sent back without what counts how often: they would for ever."""
+        if layout.headers is not None or self.bound.redrive not in source_topics(frame):
+            return
+        # What another flow has made is sent back as the record that came into that one, or not.
+        if layout.topic is not None or (layout.value is not None and is_raw(frame)):
+            raise StageError(
+                f"Flow {self.name!r} reads {self.bound.redrive!r}, to which letters are sent back, "
+                "and headers count how often a record was: set the option includeHeaders to true, "
+                "and keep Kafka's columns up to the flow."
+            )
 
     def _check_retry_later(self, layout: Layout) -> None:
         """Refuse a `retry_later` that would send back less than came in, or for ever."""

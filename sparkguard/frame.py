@@ -199,6 +199,18 @@ def source_topics(frame: DataFrame) -> frozenset[str]:
     return frozenset(topics)
 
 
+def is_raw(frame: DataFrame) -> bool:
+    """Whether no row of the frame was made by Python, as another flow does."""
+    plan = getattr(frame, "_jdf", None)
+    nodes = [] if plan is None else [plan.queryExecution().analyzed()]
+    for node in nodes:
+        if "MapIn" in node.nodeName():
+            return False
+        children = node.children()
+        nodes += [children.apply(place) for place in range(children.size())]
+    return True
+
+
 def source_servers(frame: DataFrame) -> frozenset[str]:
     """The Kafka servers that the frame's streams read from, one text a stream."""
     found = {_option(leaf, "kafka.bootstrap.servers") for leaf in _leaves(frame)}

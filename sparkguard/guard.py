@@ -327,6 +327,7 @@ class Guard:
             sinks=self.sinks,
             stop_marker=self._state.stop_marker,
             breaches=self._state.breaches,
+            redrive=self.settings.redrive.topic,
             mailbox=self._mailbox,
             streams=self._accounts.streams,
             check=self._check,

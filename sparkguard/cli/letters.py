@@ -43,6 +43,9 @@ _OPTIONS: Final = {
     "as_json": ("--json", "Print JSON."),
 }
 
+_WHERE: Final = frozenset({"config", "path", "topic", "servers", "client", "state", "as_json"})
+"""Those that say where letters are, and not which."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -66,8 +69,11 @@ class Source:
     every: bool = False
     as_json: bool = False
 
-    def sinks(self) -> dict[str, Sink]:
+    def sinks(self, *, retrying: bool = False) -> dict[str, Sink]:
         """The sinks that are meant.
+
+        Args:
+            retrying: unsaid, retry topics are meant too.
 
         Raises:
             BadParameter: the options do not say where the letters are.
@@ -94,7 +100,7 @@ class Source:
         if bool(self.topic) != bool(self.servers):
             raise typer.BadParameter("--topic and --bootstrap-servers go together.")
         if self.config is not None:
-            return self._of_settings(self.config)
+            return self._of_settings(self.config, retrying=retrying)
         if self.path:
             if not filesystem.exists(self.path):
                 shown = filesystem.without_password(filesystem.absolute(self.path))
@@ -134,7 +140,7 @@ class Source:
             raise typer.BadParameter("say where the app's state is: --config or --state.")
         return found
 
-    def _of_settings(self, file: Path) -> dict[str, Sink]:
+    def _of_settings(self, file: Path, *, retrying: bool) -> dict[str, Sink]:
         from sparkguard.config.load import load
         from sparkguard.config.resolve import sinks
         from sparkguard.config.retry_topics import retry_sinks
@@ -146,7 +152,7 @@ class Source:
         for name in self.sink or ():
             if name not in found:
                 raise UnknownNameError("sink", name, found)
-        waiting = retry_sinks(settings)
+        waiting = set() if retrying else retry_sinks(settings)
         return {
             name: found[name] for name in self.sink or found if self.sink or name not in waiting
         }
@@ -165,7 +171,7 @@ class Source:
         )
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self, *, retrying: bool = False) -> Iterator[Store]:
         """The store over those sinks; what was left out is said on stderr when it is done."""
         from sparkguard.deadletters.store import Store
         from sparkguard.deadletters.topic import Bounds
@@ -179,7 +185,8 @@ class Source:
         )
         dialects = [*load().dialects.values()]
         state = self.state_path()
-        with Store(self.sinks(), bounds=bounds, dialects=dialects, state=state) as store:
+        sinks = self.sinks(retrying=retrying)
+        with Store(sinks, bounds=bounds, dialects=dialects, state=state) as store:
             try:
                 yield store
             finally:
@@ -215,12 +222,17 @@ def chosen(store: Store, source: Source, which: str) -> Selection:
     return replace(selection, fingerprints=(groups[0].fingerprint,), whole=True)
 
 
-def reading(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command, whose first argument is a `Source`, the options of one."""
+def reading(command: Callable[..., None], *, whole: bool = False) -> Callable[..., None]:
+    """Give a command, whose first argument is a `Source`, the options of one.
+
+    Args:
+        whole: without those that select: what it says is only true of all letters.
+    """
+    named = [one for one in fields(Source) if not whole or one.name in _WHERE]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        source = Source(**{one.name: given.pop(one.name) for one in fields(Source)})
+        source = Source(**{one.name: given.pop(one.name) for one in named})
         with told(as_json=source.as_json):
             command(source, **given)
 
@@ -230,7 +242,7 @@ def reading(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(
             one.name, first.KEYWORD_ONLY, default=_option(one), annotation=kinds[one.name]
         )
-        for one in fields(Source)
+        for one in named
     ]
     own = [one.replace(kind=first.KEYWORD_ONLY) for one in own]
     run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,7 +16,9 @@ from sparkguard.cli.letters import Source, chosen, reading
 from sparkguard.cli.redriven import progress_of, tell, tell_plan
 
 if TYPE_CHECKING:
+    from sparkguard.config.model import Settings
     from sparkguard.deadletters.fates import Rules
+    from sparkguard.deadletters.redrive import Redrive
     from sparkguard.deadletters.sending import Target
     from sparkguard.deadletters.through import Through
     from sparkguard.sinks.base import Sink
@@ -51,7 +56,8 @@ def redrive(
     A journal in the state keeps what was acknowledged. After a kill the same command goes on, and
     sends at most the last 5,000 again, with the same header `sparkguard.redrive.id`.
 
-    Exit code 1 if a letter that was meant could not go.
+    Exit code 1 if a letter that was meant could not go; 130 after Ctrl-C, which waits for what is
+    under way and notes it. A second one does not wait.
 
     For example:
 
@@ -87,7 +93,7 @@ def redrive(
     if to_origin and not source.as_json:
         typer.echo("Every consumer group of the origin gets these records again.", err=True)
     if resume:
-        with progress_of(source) as progress:
+        with _interruptible(work), progress_of(source) as progress:
             done = work.resume(resume, progress=progress, take_over=take_over)
         tell(source, done)
         return
@@ -98,9 +104,31 @@ def redrive(
             tell_plan(source, work.plan(store, given), target, store)
             return
         words = _words(source, which)
-        with progress_of(source) as progress:
+        with _interruptible(work), progress_of(source) as progress:
             done = work.start(store, given, words, progress=progress, take_over=take_over)
     tell(source, done)
+
+
+@contextmanager
+def _interruptible(work: Redrive) -> Iterator[None]:
+    """Ctrl-C asks for a stop while the block runs: raised in a report of Kafka's, it would be lost.
+
+    Spark stops its own jobs, so letters through a flow are not asked about.
+    """
+
+    def asked(number: int, frame: Any) -> None:
+        if work.stop.is_set():
+            signal.default_int_handler(number, frame)
+        work.stop.set()
+
+    if work.through:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, asked)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _rules(
@@ -114,7 +142,7 @@ def _rules(
     if said is not None:
         most, lot = said.redrive.max_replays, said.redrive.parking_lot
         rules = replace(rules, max_replays=most, parking_lot=lot)
-    return rules, replace(source, sink=None).sinks()
+    return rules, replace(source, sink=None).sinks(retrying=True)
 
 
 def _target(source: Source, to: str, to_servers: str, *, to_origin: bool) -> Target:
@@ -124,12 +152,30 @@ def _target(source: Source, to: str, to_servers: str, *, to_origin: bool) -> Tar
     topic = to or (said.redrive.topic if said is not None and not to_origin else None)
     if not topic and not to_origin:
         raise typer.BadParameter("say where to: redrive.topic of --config, --to or --to-origin.")
-    known = source.servers if said is None else said.redrive.bootstrap_servers
+    config: Mapping[str, Any]
+    if said is None:
+        known, config = source.servers, source.client_settings()
+    else:
+        known, config = _redrive_servers(source, said)
     servers = to_servers or known
     if not servers:
         raise typer.BadParameter("say where that is: redrive.bootstrap_servers or --to-servers.")
-    config = source.client_settings() if said is None else said.redrive.config
     return Target(servers=servers, topic=topic or None, config=config)
+
+
+def _redrive_servers(source: Source, said: Settings) -> tuple[str, Mapping[str, Any]]:
+    """As the retry service has it: unsaid, where the retry topic is."""
+    from sparkguard.config.retry_topics import retry_sinks
+    from sparkguard.sinks.kafka import KafkaSink
+
+    given = said.redrive
+    if given.bootstrap_servers:
+        return given.bootstrap_servers, given.config
+    sinks = replace(source, sink=sorted(retry_sinks(said))).sinks() if retry_sinks(said) else {}
+    topics = [one for one in sinks.values() if isinstance(one, KafkaSink)]
+    if len({one.bootstrap_servers for one in topics}) != 1:
+        return "", given.config
+    return topics[0].bootstrap_servers, given.config or topics[0].config
 
 
 def _words(source: Source, which: str) -> str:

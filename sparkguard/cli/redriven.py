@@ -32,6 +32,7 @@ _SAYS: Final = {
     "newer": "cannot go: a later version of sparkguard wrote them",
 }
 _EVERY_SECONDS: Final = 5.0
+_INTERRUPTED: Final = 130
 
 
 @contextmanager
@@ -104,7 +105,8 @@ def tell(source: Source, done: Done) -> None:
     left = {**run.left_out, "left": counts["left"]}
     if source.as_json:
         told = {name: counts[name] for name in ("sent", "through", "parked")} | left
-        say_json({"ok": not _cannot(left), "redrive": run.id, **told, "refused": done.refused})
+        facts = {"ok": not (done.stopped or _cannot(left)), "redrive": run.id, **told}
+        say_json({**facts, "refused": done.refused, "stopped": done.stopped})
     else:
         where = f"to {run.topic or 'their origins'}"
         if run.through:
@@ -118,8 +120,12 @@ def tell(source: Source, done: Done) -> None:
             typer.echo(safe(f"left: letter {letter}: {why}"), err=True)
         if counts["left"] > len(done.refused):
             typer.echo(f"left: {number(counts['left'], 'letter')} in all", err=True)
-        if run.letters:
+        if done.stopped:
+            typer.echo(f"Stopped. Go on with: sparkguard dlq redrive --resume {run.id}", err=True)
+        elif run.letters:
             typer.echo(f"What becomes of them: sparkguard dlq redrives {run.id}")
+    if done.stopped:
+        raise typer.Exit(_INTERRUPTED)
     if _cannot(left):
         raise typer.Exit(PROBLEM)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from sparkguard.deadletters.journal import Run
 
 
-@reading
+@partial(reading, whole=True)
 def redrives(
     source: Source,
     run: str = typer.Argument("", help="Only this redrive; the beginning of its id."),
@@ -30,7 +31,8 @@ def redrives(
     """Show what became of letters that were sent back.
 
     *Resolved* is a letter whose new place in the topic the query has committed, and that no letter
-    has; *failed again* one whose new place a letter has; else it is *waiting*.
+    has; *failed again* one whose new place a letter has, *put off* one whose new place only a
+    letter in a retry topic has; else it is *waiting*.
 
     For example:
 
@@ -47,49 +49,52 @@ def redrives(
         raise typer.BadParameter("--resolve and --abandon are for one redrive; name it.")
     if resolve and not checkpoint:
         raise typer.BadParameter("--resolve needs the query's --checkpoint.")
+    if resolve and not source.config:
+        # In a sink that nobody named may lie what failed again.
+        raise typer.BadParameter("--resolve needs every sink of the app: --config.")
     state = source.needed_state()
     journal = Journal(state)
     found = [journal.run(run)] if run else journal.runs()[:limit]
     if abandon:
         with only_one(state):
-            found = [one if one.ended else journal.end(one, abandoned=True) for one in found]
-    reached = Checkpoint(checkpoint).reached() if checkpoint else None
+            # Again, for it may have ended since.
+            one = journal.run(found[0].id)
+            found = [one if one.ended else journal.end(one, abandoned=True)]
+    try:
+        reached = Checkpoint(checkpoint).reached() if checkpoint else None
+    except UnicodeDecodeError:
+        refuse([f"The checkpoint {checkpoint} is damaged."], as_json=source.as_json)
     if reached == {}:
         refuse([f"No batch over Kafka is committed at {checkpoint}."], as_json=source.as_json)
-    with source.store() as store:
+    with source.store(retrying=True) as store:
         outcomes = Outcomes(store, reached)
         counts = outcomes.counts([one.id for one in found])
         marked = outcomes.resolve(found[0].id, user()) if resolve else None
     if source.as_json:
-        runs = [{**asdict(one), **_outcomes(one, counts[one.id])} for one in found]
+        runs = [{**asdict(one), "outcomes": _outcomes(one, counts[one.id])} for one in found]
         say_json({"redrives": runs, **({} if marked is None else {"marked": marked})})
         return
-    if not found:
-        typer.echo("No redrives.")
-        return
-    heads = (
-        "redrive",
-        "by",
-        "letters",
-        "resolved",
-        "failed again",
-        "waiting",
-        "through",
-        "parked",
-        "left",
-    )
-    names = ("resolved", "failed_again", "waiting", "through", "parked", "left")
-    rows = []
-    for one in found:
-        told = _outcomes(one, counts[one.id])
-        cells = (f"{told[name]:,}" for name in names)
-        end = "" if one.ended else f" (to go: {told['to_go']:,})"
-        rows.append((one.id, safe(one.by) or "-", f"{one.letters:,}{end}", *cells))
-    say_table(heads, rows)
-    if not checkpoint:
+    _show(found, counts)
+    if found and not checkpoint:
         typer.echo("Without --checkpoint nothing counts as resolved.", err=True)
     if marked is not None:
         typer.echo(f"Marked {number(marked, 'letter')} as resolved.")
+
+
+def _show(found: list[Run], counts: Mapping[str, Mapping[str, int]]) -> None:
+    from sparkguard.deadletters.outcomes import OUTCOMES
+
+    if not found:
+        typer.echo("No redrives.")
+        return
+    heads = ("redrive", "by", "letters", *(name.replace("_", " ") for name in OUTCOMES))
+    rows = []
+    for one in found:
+        told = _outcomes(one, counts[one.id])
+        cells = (f"{told[name]:,}" for name in OUTCOMES)
+        end = "" if one.ended else f" (to go: {told['to_go']:,})"
+        rows.append((one.id, safe(one.by) or "-", f"{one.letters:,}{end}", *cells))
+    say_table(heads, rows)
 
 
 def _outcomes(run: Run, counts: Mapping[str, int]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from sparkguard.core.failure import Category, Cause
 from sparkguard.core.replay import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC, REPLAYS
 from sparkguard.deadletters.selection import Selection, quoted
 from sparkguard.deadletters.store import Store
-from sparkguard.deadletters.table import REDRIVEN
+from sparkguard.deadletters.table import REDRIVEN, THROUGH_AGAIN
 
 
 class Way(StrEnum):
@@ -33,7 +33,7 @@ class Fate(StrEnum):
     WORN_OUT = "worn_out"
     """Likewise, and there is no parking lot: it stays."""
     ALREADY = "already"
-    """An earlier redrive has sent or parked it."""
+    """An earlier redrive has sent or parked it, or it went through a flow and failed no more."""
     POINTER = "pointer"
     """The whole letter is in none of the sinks that were read."""
     ROW = "row"
@@ -104,7 +104,8 @@ _ORDER: Final = (
 def _fated(selection: Selection, rules: Rules, way: Way) -> str:
     """A query for the selected letters, each with its ``fate``."""
     row = {Way.TOPIC: _ROW, Way.ORIGIN: f"({_ROW}) or topic is null", Way.FLOW: "false"}[way]
-    already = "false" if rules.again else f"id in (select id from {REDRIVEN} where what <> 'left')"
+    gone = f"select id from {REDRIVEN} anti join ({THROUGH_AGAIN}) using (run, id)"
+    already = "false" if rules.again else f"id in ({gone} where what <> 'left')"
     worn_out = Fate.PARK if rules.parking_lot else Fate.WORN_OUT
     return f"""select *, case
             when not ({_KNOWN}) then {quoted(Fate.NEWER)}

@@ -22,6 +22,7 @@ from pyarrow import parquet as pq
 
 from sparkguard import filesystem
 from sparkguard.deadletters.files import JOURNAL
+from sparkguard.deadletters.lock import on_state
 from sparkguard.driver.state import State
 from sparkguard.errors import LettersError
 
@@ -41,10 +42,11 @@ JOURNAL_SCHEMA: Final = pa.schema(
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
+        pa.field("seen", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""What became of one letter: ``sent`` (and where to), ``through`` a flow, ``parked``, or ``left``
-(and why)."""
+"""What became of one letter: ``sent`` (and where to), ``through`` a flow (and when it had failed
+last), ``parked``, or ``left`` (and why)."""
 
 _LETTERS: Final = "letters.parquet"
 _PART: Final = ".part"
@@ -60,6 +62,7 @@ class Entry(NamedTuple):
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
+    seen: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +111,21 @@ class Journal:
         self._state = State(state)
         self._fs, self._root = filesystem.resolve(filesystem.join(self._state.path, REDRIVES))
 
+    @on_state
     def runs(self) -> list[Run]:
-        """Every redrive, the latest first."""
-        documents = map(self._state.load, reversed(self._state.names(REDRIVES)))
-        return [msgspec.convert(one, Run) for one in documents]
+        """Every redrive, the latest first.
+
+        Raises:
+            LettersError: the document of one cannot be understood.
+        """
+        found = []
+        for name in reversed(self._state.names(REDRIVES)):
+            try:
+                found.append(msgspec.convert(self._state.load(name), Run))
+            except msgspec.ValidationError as error:
+                told = f"{name}.json in the state tells of no redrive: {error}. Move it away."
+                raise LettersError(told) from None
+        return found
 
     def run(self, run_id: str) -> Run:
         """The redrive whose id is or begins with this.
@@ -127,6 +141,7 @@ class Journal:
         told = "begins more than one id of a redrive" if found else "is no redrive of this state"
         raise LettersError(f"{run_id!r} {told}. The latest: {known}.")
 
+    @on_state
     def begin(self, run: Run, letters: Path) -> None:
         """Keep the chosen letters, and then that there is such a redrive."""
         self._drop_leavings()
@@ -134,6 +149,7 @@ class Journal:
             filesystem.upload(self._fs, self._letters(run.id), source)
         self._store(run)
 
+    @on_state
     def end(self, run: Run, *, abandoned: bool = False) -> Run:
         """Note that no more of it will go, and forget the letters; what was sent stays noted."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -142,6 +158,7 @@ class Journal:
         filesystem.delete(self._fs, self._letters(run.id))
         return ended
 
+    @on_state
     def letters(self, run: Run) -> closing[pq.ParquetFile]:
         """The chosen letters, open.
 
@@ -160,6 +177,7 @@ class Journal:
         """Path or URI of the chosen letters."""
         return filesystem.join(self._state.path, REDRIVES, run.id, _LETTERS)
 
+    @on_state
     def position(self, run: Run) -> tuple[int, frozenset[int]]:
         """The first row that is in no whole chunk, and the rows behind it that are noted."""
         first, parts = 0, []
@@ -178,6 +196,7 @@ class Journal:
         )
         return first, frozenset(row for found in rows for row in found if row >= first)
 
+    @on_state
     def append(self, run: Run, first: int, count: int | None, entries: Sequence[Entry]) -> None:
         """Note rows from row `first` on.
 

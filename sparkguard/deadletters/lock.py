@@ -6,21 +6,45 @@ that begin within the same moment may both go on, until one looks again, before 
 
 from __future__ import annotations
 
+import functools
 import getpass
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from uuid import uuid4
+
+import pyarrow as pa
 
 from sparkguard import filesystem
 from sparkguard.driver.state import State
 from sparkguard.errors import LettersError
 
 _NAME: Final = "redriving.json"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def on_state(step: Callable[P, T]) -> Callable[P, T]:
+    """Turn what a filesystem or Parquet raises, where only the state is touched, into a sentence.
+
+    Raises:
+        LettersError: the state cannot be read or written.
+    """
+
+    @functools.wraps(step)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return step(*args, **kwargs)
+        except (OSError, pa.ArrowException) as error:
+            told = filesystem.without_password(str(error))
+            raise LettersError(f"The state cannot be read or written: {told}.") from error
+
+    return run
 
 
 def user() -> str:
@@ -44,6 +68,7 @@ class Lock:
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
+    @on_state
     def take(self, *, take_over: bool) -> None:
         """Take it, from a process of this machine that is gone too.
 
@@ -62,6 +87,7 @@ class Lock:
             if held is not None:
                 self._remove(held)
 
+    @on_state
     def check(self) -> None:
         """Look whether it is still held.
 
@@ -72,6 +98,7 @@ class Lock:
         if held.get("token") != self.holder["token"]:
             raise LettersError(f"Another redrive took over: {_named(held)}. This one ends.")
 
+    @on_state
     def give_up(self) -> None:
         """Let others take it; does nothing where another one has."""
         if (self._held() or {}).get("token") == self.holder["token"]:
@@ -79,7 +106,7 @@ class Lock:
 
     def _held(self) -> dict[str, Any] | None:
         data = filesystem.read(self._fs, self._path)
-        return None if data is None else json.loads(data)
+        return None if data is None else _read(data)
 
     def _remove(self, held: dict[str, Any]) -> None:
         """Remove it unless another one took it meanwhile."""
@@ -89,7 +116,7 @@ class Lock:
         except FileNotFoundError:
             return
         moved = filesystem.read(self._fs, aside) or b"{}"
-        if json.loads(moved).get("token") != held.get("token"):
+        if _read(moved).get("token") != held.get("token"):
             filesystem.create(self._fs, self._path, moved)
         filesystem.delete(self._fs, aside)
 
@@ -109,6 +136,15 @@ def only_one(state: str, *, take_over: bool = False) -> Iterator[Lock]:
         lock.give_up()
 
 
+def _read(data: bytes) -> dict[str, Any]:
+    """A holder; empty where the file is damaged: then somebody has it, and nobody knows who."""
+    try:
+        held = json.loads(data)
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
 def _named(held: dict[str, Any]) -> str:
     return f"{held.get('by') or 'somebody'} on {held.get('host')}, process {held.get('pid')}"
 
@@ -120,6 +156,6 @@ def _is_gone(held: dict[str, Any]) -> bool:
         os.kill(int(held["pid"]), 0)
     except ProcessLookupError:
         return True
-    except PermissionError:
+    except (PermissionError, KeyError, TypeError, ValueError, OverflowError):
         return False
     return False

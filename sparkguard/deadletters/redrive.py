@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sparkguard import filesystem
 from sparkguard.deadletters.fates import GOING, Rules, Share, Way, freeze, origins, shares
 from sparkguard.deadletters.journal import Entry, Journal, Run, new_run_id
 from sparkguard.deadletters.lock import Lock, only_one, user
@@ -49,10 +49,12 @@ class Done:
         counts: letters by what became of them: ``sent``, ``parked``, ``left``.
         refused: the first of those that were left, by id, and why.
         resumed: it went on with a redrive that was begun before.
+        stopped: it was asked to stop before all had gone; the redrive has not ended.
     """
 
     run: Run
     resumed: bool = False
+    stopped: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     refused: dict[str, str] = field(default_factory=dict)
 
@@ -71,6 +73,9 @@ class Redrive:
         state: path or URI of the app's state.
         sinks: of the app by name; their topics are no targets, and the parking lot is one of them.
 
+    Attributes:
+        stop: once it is set, nothing more is sent; what is under way is waited for and noted.
+
     Raises:
         LettersError: the target is a topic of letters, or the parking lot is no sink.
     """
@@ -79,11 +84,12 @@ class Redrive:
         self, state: str, target: Target | Through, rules: Rules, sinks: Mapping[str, Sink]
     ) -> None:
         self.journal = Journal(state)
+        self.stop = threading.Event()
         self._state = state
         self._target = target
         if isinstance(target, Through):
             self._way, self._topic, self._name = Way.FLOW, None, target.name
-            # What fails there again is another letter, which nobody has sent yet.
+            # What fails there again is the same letter, and stays in its sink.
             rules = replace(rules, parking_lot=None)
         else:
             self._way = Way.TOPIC if target.topic else Way.ORIGIN
@@ -93,6 +99,11 @@ class Redrive:
         if rules.parking_lot is not None and rules.parking_lot not in sinks:
             raise LettersError(f"The parking lot {rules.parking_lot!r} is none of the sinks.")
         self._refuse_loop(frozenset({self._topic or ""}))
+
+    @property
+    def through(self) -> bool:
+        """Whether letters go through a flow or a function, and to no topic."""
+        return self._way is Way.FLOW
 
     def plan(self, store: Store, selection: Selection) -> list[Share]:
         """What would become of the selected letters; sends nothing, and asks no target."""
@@ -118,7 +129,7 @@ class Redrive:
             SinkError: the parking lot cannot be written.
         """
         words = words or selection.condition
-        with self._alone(take_over=take_over) as lock:
+        with only_one(self._state, take_over=take_over) as lock:
             found = next((run for run in self.journal.runs() if not run.ended), None)
             if found is not None:
                 same = words, self._topic, self._name
@@ -138,18 +149,8 @@ class Redrive:
         take_over: bool = False,
     ) -> Done:
         """Go on with a redrive that has not ended; raises as `start`."""
-        with self._alone(take_over=take_over) as lock:
+        with only_one(self._state, take_over=take_over) as lock:
             return self._go(lock, Done(run=self.journal.run(run_id), resumed=True), progress)
-
-    @contextmanager
-    def _alone(self, *, take_over: bool) -> Iterator[Lock]:
-        try:
-            with only_one(self._state, take_over=take_over) as lock:
-                yield lock
-        except OSError as error:
-            shown = filesystem.without_password(self._state)
-            told = f"The state at {shown} cannot be read or written: {error}."
-            raise LettersError(told) from error
 
     def _begin(self, store: Store, selection: Selection, words: str) -> Run:
         rules, servers = self.rules, ""
@@ -185,21 +186,35 @@ class Redrive:
         if not run.letters:
             return done
         target = self._target
-        if (run.through != "") != isinstance(target, Through):
-            how = f"went through {run.through!r}" if run.through else "went to a topic"
-            raise LettersError(f"The redrive {run.id} {how}; go on with it in the same way.")
+        self._refuse_other(run)
         with self.journal.letters(run) as file, closing(self._work(run, target)) as work:
             first, noted = self.journal.position(run)
             count = first + len(noted)
             progress(run, count)
             for chunk in chunks(file, first, self.rules.rate):
                 lock.check()
-                entries = work.chunk(chunk, noted)
+                entries = work.chunk(chunk, noted, self.stop.is_set)
                 done.add(entries)
                 count += len(entries)
                 progress(run, count)
+                if self.stop.is_set() and count < run.letters:
+                    done.stopped = True
+                    return done
         done.run = self.journal.end(run)
         return done
+
+    def _refuse_other(self, run: Run) -> None:
+        """Refuse to go on elsewhere: nobody could tell which letters went where."""
+        target = self._target
+        if (run.through != "") != isinstance(target, Through):
+            how = f"went through {run.through!r}" if run.through else "went to a topic"
+            raise LettersError(f"The redrive {run.id} {how}; go on with it in the same way.")
+        if isinstance(target, Target) and _servers(target.servers) != _servers(run.servers):
+            raise LettersError(
+                f"The redrive {run.id} goes to {run.servers}, and not to {target.servers}. Go on "
+                f"with --resume {run.id} --to-servers {run.servers}, or end it: redrives {run.id} "
+                "--abandon."
+            )
 
     def _work(self, run: Run, target: Target | Through) -> Work | Processed:
         if isinstance(target, Through):
@@ -222,3 +237,7 @@ class Redrive:
                     f"{sink.topic!r} is the topic of the sink {name!r}: letters are no place to "
                     "send letters to. Name the topic that the query reads."
                 )
+
+
+def _servers(said: str) -> set[str]:
+    return {one.strip() for one in said.split(",")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -172,6 +173,10 @@ class Pace:
             meanwhile(min(left, SLICE_SECONDS))
 
 
+class _StoppedError(Exception):
+    """No further parcel is to be sent."""
+
+
 class Sender:
     """Sends parcels and hears of each.
 
@@ -192,17 +197,24 @@ class Sender:
         self.entries: list[Entry] = []
         self._again: deque[Parcel] = deque()
         self._failed: Any = None
+        self._stop: Callable[[], bool] = lambda: False
         self._courier: Courier[Parcel] = Courier(
             self._config, "redrive", self._judge, self._raise_if_hopeless, arrived=self._arrived
         )
 
-    def send(self, parcels: Iterable[Parcel]) -> list[Entry]:
+    def send(
+        self, parcels: Iterable[Parcel], stop: Callable[[], bool] = lambda: False
+    ) -> list[Entry]:
         """Return what became of each, once it is known; those without a message are passed over.
+
+        Args:
+            stop: once it says so, no further one is sent.
 
         Raises:
             ProduceError: the brokers cannot be reached any more; `entries` has what is known.
         """
         self.entries = []
+        self._stop = stop
         try:
             # What is not held back is on its way while the next one is made.
             for wave in waves([*parcels]) if self._keep_order else [parcels]:
@@ -215,13 +227,8 @@ class Sender:
         return self.entries
 
     def _send(self, wave: Iterable[Parcel]) -> None:
-        for at, parcel in enumerate(wave):
-            if parcel.message is not None:
-                self._pace.wait(self._courier.poll)
-                self._courier.send(parcel, parcel.message)
-            if at % _POLL_EVERY == 0:
-                self._courier.poll(0)
-                self._raise_if_hopeless()
+        with suppress(_StoppedError):
+            self._give(wave)
         while self._courier.waits or self._again:
             self._courier.poll(SLICE_SECONDS)
             self._raise_if_hopeless()
@@ -230,6 +237,21 @@ class Sender:
                 if parcel.message is not None:
                     self._courier.send(parcel, parcel.message, alone=True)
         self._raise_if_hopeless()
+
+    def _give(self, wave: Iterable[Parcel]) -> None:
+        for at, parcel in enumerate(wave):
+            if parcel.message is not None:
+                self._go_on(0 if at % _POLL_EVERY == 0 else None)
+                self._pace.wait(self._go_on)
+                self._courier.send(parcel, parcel.message)
+
+    def _go_on(self, seconds: float | None) -> None:
+        """Hear reports for so long, and see that another one may be sent."""
+        if self._stop():
+            raise _StoppedError
+        if seconds is not None:
+            self._courier.poll(seconds)
+            self._raise_if_hopeless()
 
     def _arrived(self, parcel: Parcel, message: Any) -> None:
         place = message.topic(), message.partition(), message.offset()

@@ -60,7 +60,15 @@ REDRIVEN: Final = "redriven"
 UID: Final = "coalesce(try_cast(id as uuid), cast(md5(id) as uuid))"
 """A letter's id in 16 bytes."""
 
-_SEEN: Final = 'coalesce(last_failed_at, first_failed_at, "timestamp")'
+SEEN: Final = 'coalesce(last_failed_at, first_failed_at, "timestamp")'
+"""When a letter failed last, else its time."""
+
+THROUGH_AGAIN: Final = f"""
+    select distinct went.run, went.id from {REDRIVEN} as went
+    join (select id, {SEEN} as failed from {STORED}) as other using (id)
+    where went.what = 'through' and other.failed > went.seen"""
+"""A query for run and id of what went through a flow and failed there again: as the same letter."""
+
 # Compacting renames files within their folder: two of them at once must choose the same copy.
 _FOLDER: Final = "regexp_replace(_file, '[^/]*$', '')"
 
@@ -233,12 +241,12 @@ class Table:
             # A letter that comes again with the id of one that is dealt with failed anew.
             marks = (
                 f" left join resolved on resolved.uid = {UID} "
-                f"and coalesce({_SEEN} <= resolved.marked, true)"
+                f"and coalesce({SEEN} <= resolved.marked, true)"
             )
             reason = "resolved.reason"
         self._duckdb.execute(f"""
             create or replace temp view letters as
-            select {STORED}.* exclude (_file, _row), {_SEEN} as seen,
+            select {STORED}.* exclude (_file, _row), {SEEN} as seen,
                 {reason or "null::varchar"} as resolved
             from {STORED}{kept}{marks}""")
         self._copies = copies

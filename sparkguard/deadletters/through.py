@@ -67,14 +67,15 @@ class Through:
         """
         from pyspark.sql import SparkSession
 
-        spark = SparkSession.builder.getOrCreate()
-        frame = self._frame(spark, path)
         try:
+            frame = self._frame(SparkSession.builder.getOrCreate(), path)
             if isinstance(self.function, Flow):
                 frame.transform(self.function).write.mode("append").parquet(self.output)
             else:
                 self.function(frame)
-        # The user's function, and Spark in it, may raise anything.
+        except LettersError:
+            raise
+        # The user's function and types, and Spark in them, may raise anything.
         except Exception as error:
             said = (str(error).strip().splitlines() or [""])[0]
             told = f"{self.name!r} failed, and nothing is noted: {type(error).__name__}: {said}"

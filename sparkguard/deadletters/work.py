@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -50,12 +51,16 @@ class Work:
         self._sinks = sinks
         self._writer: Writer | None = None
 
-    def chunk(self, chunk: Chunk, noted: frozenset[int]) -> list[Entry]:
-        """Send a chunk and note it; what was acknowledged is noted where the rest fails."""
+    def chunk(self, chunk: Chunk, noted: frozenset[int], stop: Callable[[], bool]) -> list[Entry]:
+        """Send a chunk and note it; what was acknowledged is noted where the rest fails.
+
+        Args:
+            stop: asked between two letters; once it says so, only what is under way is waited for.
+        """
         parked: list[Entry] = []
         known = sum(chunk.first <= row < chunk.first + chunk.count for row in noted)
         try:
-            sent = self._sender.send(self._parcels(chunk, noted, parked))
+            sent = self._sender.send(self._parcels(chunk, noted, parked), stop)
             if self._writer is not None:
                 self._writer.flush()
         except BaseException as error:
@@ -127,7 +132,7 @@ class Processed:
         self._through = through
         self._done = False
 
-    def chunk(self, chunk: Chunk, noted: frozenset[int]) -> list[Entry]:
+    def chunk(self, chunk: Chunk, noted: frozenset[int], _stop: Callable[[], bool]) -> list[Entry]:
         """Note a chunk; before the first one everything is processed, unless some of it was."""
         if not self._done and not chunk.first and not noted:
             try:
@@ -138,15 +143,24 @@ class Processed:
                 raise
         self._done = True
         entries = [
-            Entry(letter, row, "through")
+            Entry(letter, row, "through", seen=seen)
             for first, batch in chunk.batches
-            for row, letter in enumerate(batch["id"].to_pylist(), first)
+            for row, (letter, seen) in enumerate(
+                zip(batch["id"].to_pylist(), _seen(batch), strict=True), first
+            )
         ]
         self._journal.append(self._run, chunk.first, chunk.count, entries)
         return entries
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _seen(batch: pa.RecordBatch) -> list[datetime | None]:
+    """When each letter had failed last, as `table.SEEN` has it."""
+    times = ("last_failed_at", "first_failed_at", "timestamp")
+    found: list[datetime | None] = pc.coalesce(*(batch[name] for name in times)).to_pylist()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ def test_lines_of_a_file(spark: SparkSession, tmp_path: Path, run: Any) -> None:
     _, found, _ = run("sql", "select decode(value) as line, file from letters order by file")
     assert [row["line"] for row in found["rows"] if row["file"] is None] == ["nothing"]
     code, told, _ = run("redrives")
-    assert told["redrives"][0]["through"] == 2
+    (one,) = told["redrives"]
+    assert (one["through"], one["outcomes"]["through"]) == ("orders:fixed", 2)
     # What failed again is another letter.
     _, told, _ = run(*through, "--output", f"{tmp_path}/out", "--dry-run")
     assert (told["letters"]["already"], told["letters"]["send"]) == (2, 1)
@@ -117,11 +118,12 @@ def test_rows(spark: SparkSession, tmp_path: Path, run: Any) -> None:
         (("--through", "orders:nothing"), "cannot be imported"),
         (("--through", "orders:again", "--output", "x"), "is no flow"),
         (("--through", "orders:fails", "--schema", schema), "failed, and nothing is noted"),
+        (("--through", "orders:again", "--schema", "id nonsense"), "failed, and nothing is noted"),
     ):
         code, told, _ = run("redrive", "--everything", *arguments)
         assert (code, problem in told["problems"][0]) == (1, True), told
     known = run("redrives")[1]["redrives"]
-    assert [(one["abandoned"], one["through"]) for one in known] == [(True, 0)] * 2
+    assert [(one["abandoned"], one["outcomes"]["through"]) for one in known] == [(True, 0)] * 3
     code, told, _ = run("redrive", "--everything", "--through", "orders:again", "--schema", schema)
     assert (code, told["through"]) == (0, 3)
     zone = [(*row[:3], row[3].replace(tzinfo=UTC)) for row in SEEN]

@@ -247,3 +247,28 @@ def test_a_good_record_of_the_dead_letter_topic(
         made.run(build(made, guarded, tmp_path))
 
     assert out(tmp_path) == []
+
+
+def test_the_redrive_topic_without_headers(
+    spark: SparkSession, broker: Broker, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """P5: without what counts how often a record was sent back, its loop would be endless."""
+    again, other = topic(), topic()
+    files = {"default": {"type": "file", "path": str(tmp_path / "dead")}}
+    state = {"path": str(tmp_path / "state")}
+    made = sg.Guard(sg.Settings(app="a", state=state, sinks=files, redrive={"topic": again}))
+
+    def stream(subscribe: str, headers: str) -> DataFrame:
+        return source(spark, broker.servers, subscribe=subscribe, includeHeaders=headers)
+
+    flow = made.flow(decode, name="orders", carry="value")
+    for frame in (
+        stream(f"{other},{again}", "false"),
+        stream(again, "true").select("value"),
+        stream(again, "true").drop("headers"),
+    ):
+        with pytest.raises(sg.StageError, match="set the option includeHeaders to true"):
+            frame.transform(flow)
+    stream(other, "false").transform(flow)
+    behind = made.flow(sg.deserialize(sg.Json(Order), name="behind"), name="second")
+    stream(f"{other},{again}", "true").transform(flow).select("value").transform(behind)

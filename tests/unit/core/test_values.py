@@ -96,6 +96,7 @@ VALUES: list[Any] = [
         stages=COUNTS,
         top=(TOP,),
         counts_lost=True,
+        source=True,
         own=True,
     ),
 ]

@@ -3,7 +3,8 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing.pool import ThreadPool
@@ -15,12 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import fs as pafs
 from pyarrow import parquet as pq
+from typer.testing import CliRunner, Result
 
 from sparkguard import filesystem
+from sparkguard.cli import app
+from sparkguard.cli.letters import Source
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Header
 from sparkguard.core.replay import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC, REPLAYS
-from sparkguard.deadletters import work
+from sparkguard.deadletters import lock, work
 from sparkguard.deadletters.fates import Fate, Rules, Way, freeze, origins, shares
 from sparkguard.deadletters.journal import Entry, Journal, Run
 from sparkguard.deadletters.lock import Lock, only_one
@@ -29,11 +33,12 @@ from sparkguard.deadletters.redrive import Redrive
 from sparkguard.deadletters.selection import Selection
 from sparkguard.deadletters.sending import Parcel, Target, waves
 from sparkguard.deadletters.store import Store
+from sparkguard.deadletters.through import Through
 from sparkguard.deadletters.work import chunks
 from sparkguard.driver.checkpoint import Checkpoint
-from sparkguard.errors import LettersError
+from sparkguard.errors import InvalidSettingError, LettersError
 from sparkguard.sinks._kafka_producer import Message
-from sparkguard.sinks.base import SinkTask
+from sparkguard.sinks.base import Sink, SinkTask
 from sparkguard.sinks.file import FileSink
 from sparkguard.sinks.memory import MemorySink
 from sparkguard.testing import sample_letters
@@ -46,7 +51,7 @@ RUN = Run(id="20240229-080000-abc", letters=6)
 def _letter(number: int, headers: tuple[Header, ...] = (), **facts: Any) -> Letter:
     known = {"topic": "in", "partition": 0, "offset": number, "timestamp": WHEN, **facts}
     of_letter = {name: known.pop(name) for name in ("replays", "overflow") if name in known}
-    of_failure = {name: known.pop(name) for name in ("payload",) if name in known}
+    of_failure = {n: known.pop(n) for n in ("payload", "last_failed_at") if n in known}
     record = replace(MODEL.record, headers=headers, **known)
     failure = replace(MODEL.failure, record=record, **of_failure)
     return replace(MODEL, id=f"{number:032x}", failure=failure, **of_letter)
@@ -315,3 +320,162 @@ def test_marks_in_the_state(redriven: Store, memory: MemorySink, tmp_path: Path)
 def test_nothing_committed(tmp_path: Path) -> None:
     """A folder that is no checkpoint tells of no offsets."""
     assert Checkpoint(str(tmp_path)).reached() == {}
+
+
+def test_through_and_failed_again(tmp_path: Path) -> None:
+    """P1: what failed again as the same letter is neither resolved nor left out of the next one."""
+    letters = [_letter(at, last_failed_at=WHEN) for at in range(2)]
+    anew = _letter(1, last_failed_at=WHEN + timedelta(seconds=1))
+    state = tmp_path / "state"
+    journal, frozen = Journal(str(state)), _frozen(tmp_path / "then", letters)
+    journal.begin(RUN, frozen)
+    went = work.Processed(journal, RUN, Through(name="m:f", function=None))
+    for chunk in chunks(pq.ParquetFile(frozen), 0):
+        # As if it were gone on with: some of them are noted, and all were processed.
+        went.chunk(chunk, frozenset({9}), bool)
+    with _stored(tmp_path, [*letters, anew], state) as store:
+        assert Outcomes(store).counts([RUN.id]) == {RUN.id: {"through": 1, "failed_again": 1}}
+        assert _fates(store) == {Fate.SEND: 1, Fate.ALREADY: 1}
+        assert Outcomes(store).resolve(RUN.id, "me") == 1
+    with _stored(tmp_path, [], state) as store:
+        assert store.ids(Selection(unresolved=True), 9) == [anew.id]
+
+
+def test_put_off_is_not_resolved(redriven: Store, memory: MemorySink, tmp_path: Path) -> None:
+    """P1: a record that waits in a retry topic has not come through."""
+    writer = memory.open(SinkTask())
+    writer.write(replace(_letter(51, topic="again", partition=0, offset=3), due=WHEN))
+    writer.flush()
+    with Store({"memory": memory}, state=str(tmp_path / "state")) as store:
+        outcomes = Outcomes(store, {("again", "0"): 9, ("again", "1"): 9})
+        assert outcomes.counts([RUN.id])[RUN.id]["put_off"] == 1
+        assert outcomes.resolve(RUN.id, "me") == 2
+    (marks,) = (tmp_path / "state/resolved").iterdir()
+    assert {int(one, 16) for one in pq.read_table(marks)["id"].to_pylist()} == {1, 2}
+
+
+def test_half_a_view_marks_nothing(tmp_path: Path, redriven: Store, memory: MemorySink) -> None:
+    """P1: in a file that cannot be read may lie what failed again."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/half.parquet").write_bytes(b"PAR1")
+    sinks: dict[str, Sink] = {"memory": memory, "other": FileSink(path=str(tmp_path / "other"))}
+    with Store(sinks, state=str(tmp_path / "state")) as store:
+        outcomes = Outcomes(store, {("again", "0"): 9})
+        with pytest.raises(LettersError, match=r"Nothing was marked: .*half\.parquet"):
+            outcomes.resolve(RUN.id, "me")
+    assert not (tmp_path / "state/resolved").exists()
+
+
+def test_not_to_two_places(tmp_path: Path) -> None:
+    """A redrive that was begun at one cluster does not go on at another one."""
+    run = replace(RUN, servers="a:1,b:1", topic="again", selection="x")
+    Journal(str(tmp_path)).begin(run, _frozen(tmp_path, [_letter(1)]))
+
+    def redrive(servers: str) -> Redrive:
+        target = Target(servers=servers, topic="again", config={"acks": 0})
+        return Redrive(str(tmp_path), target, Rules(), {})
+
+    with pytest.raises(LettersError, match=r"goes to a:1,b:1, and not to c:1"):
+        redrive("c:1").resume(RUN.id)
+    with (
+        Store({}) as store,
+        pytest.raises(LettersError, match=r"goes to a:1,b:1, and not to c:1"),
+    ):
+        redrive("c:1").start(store, Selection(), "x")
+    with pytest.raises(InvalidSettingError, match="acks"):
+        redrive("b:1, a:1").resume(RUN.id)
+
+
+def test_whose_fault_it_is(tmp_path: Path) -> None:
+    """Only what the state's filesystem raises is told as its fault."""
+    run = replace(RUN, through="m:f", letters=1)
+    Journal(str(tmp_path)).begin(run, _frozen(tmp_path, [_letter(1)]))
+    redrive = Redrive(str(tmp_path), Through(name="m:f", function=None), Rules(), {})
+
+    def gone(_run: Run, _done: int) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        redrive.resume(RUN.id, progress=gone)
+
+
+LATER = {"type": "kafka", "bootstrap_servers": "127.0.0.1:1", "topic": "orders.retry"}
+
+
+@pytest.fixture
+def dlq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs `sparkguard dlq …` with the settings of the page on retry_later."""
+    monkeypatch.chdir(tmp_path)
+    settings = {
+        "app": "a",
+        "state": {"path": str(tmp_path / "state")},
+        "sinks": {"default": {"type": "file", "path": "letters"}, "retry": LATER},
+        "redrive": {"topic": "orders.redrive"},
+        "stages": {"price": {"retry_later": {"delays": ["1m"]}}},
+    }
+    Path("guard.yaml").write_text(json.dumps(settings))
+
+    def call(*arguments: str) -> Result:
+        done = CliRunner().invoke(app, ["dlq", *arguments, "--config", "guard.yaml"])
+        assert isinstance(done.exception, SystemExit | None), done.exception
+        return done
+
+    return call
+
+
+def test_beside_a_retry_topic(dlq: Callable[..., Result]) -> None:
+    """It is no target, redrives look into it, and its brokers are those where nothing else says."""
+    loop = dlq("redrive", "--everything", "--to", "orders.retry")
+    assert (loop.exit_code, "letters are no place to send" in loop.stderr) == (1, True)
+    assert {*Source(config=Path("guard.yaml")).sinks(retrying=True)} == {"default", "retry"}
+    plan = json.loads(dlq("redrive", "--everything", "--dry-run", "--json").stdout)
+    assert plan["target"] == {"topic": "orders.redrive", "bootstrap_servers": "127.0.0.1:1"}
+    assert "No broker answers at 127.0.0.1:1" in dlq("redrives").stderr
+
+
+def test_redrives_see_all_or_nothing(dlq: Callable[..., Result], tmp_path: Path) -> None:
+    """P1: no option leaves letters out, and marks need every sink."""
+    for option in ("--sink=default", "--since=2h", "--partition=0", "--from-offset=3"):
+        assert dlq("redrives", option).exit_code == 2
+    alone = ["dlq", "redrives", "r", "--resolve", "--checkpoint", "cp", "--path", str(tmp_path)]
+    done = CliRunner().invoke(app, [*alone, "--state", "state"])
+    assert (done.exit_code, "needs every sink" in done.stderr) == (2, True)
+
+
+def test_damaged_files(dlq: Callable[..., Result], tmp_path: Path) -> None:
+    """What cannot be understood is a sentence; a lock like that is taken over when asked."""
+    state = tmp_path / "state"
+    (state / "redrive").mkdir(parents=True)
+    (state / "redrive/x.json").write_text("[]")
+    assert "redrive/x.json in the state tells of no redrive" in dlq("redrives").stderr
+    (state / "redrive/x.json").unlink()
+    Journal(str(state)).begin(replace(RUN, servers="127.0.0.1:1"), tmp_path / "guard.yaml")
+    assert "state cannot be read" in dlq("redrive", "--resume", RUN.id).stderr
+    for sub, data in (("commits", b""), ("offsets", b"v1\n{}\n\xff\n")):
+        (tmp_path / "cp" / sub).mkdir(parents=True)
+        (tmp_path / "cp" / sub / "0").write_bytes(data)
+    assert "cp is damaged" in dlq("redrives", "--checkpoint", "cp").stderr
+    for text in ("{", "[]", '{"host": null}'):
+        (state / "redriving.json").write_text(text)
+        with pytest.raises(LettersError, match="Another redrive"), only_one(str(state)):
+            pass
+        with only_one(str(state), take_over=True):
+            pass
+
+
+def test_ended_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redrive that ends while its abandoning waits for the lock has ended, not been given up."""
+    journal = Journal(str(tmp_path / "state"))
+    journal.begin(RUN, _frozen(tmp_path, [_letter(1)]))
+
+    @contextmanager
+    def late(state: str) -> Iterator[None]:
+        with only_one(state):
+            journal.end(RUN)
+            yield
+
+    monkeypatch.setattr(lock, "only_one", late)
+    where = ["--path", str(tmp_path / "letters"), "--state", str(tmp_path / "state")]
+    done = CliRunner().invoke(app, ["dlq", "redrives", RUN.id, "--abandon", *where])
+    assert done.exit_code == 0, done.output
+    assert journal.run(RUN.id).abandoned is False

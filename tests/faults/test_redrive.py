@@ -1,6 +1,7 @@
 """Letters sent back over a real broker; ids and bytes are compared, never counts alone."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -176,7 +177,8 @@ def test_too_large(broker: Broker, topic: MakeTopic, call: Call) -> None:
     assert f"left: letter {letters[4].id}: too large for the topic" in done.stderr
     assert sorted(_ids(broker.read_all(to))) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     (one,) = json.loads(call("--json", to=to, command="redrives").stdout)["redrives"]
-    assert (one["waiting"], one["left"], one["to_go"]) == (9, 1, 0)
+    found = one["outcomes"]
+    assert (found["waiting"], found["left"], found["to_go"]) == (9, 1, 0)
     # It has not gone, so the next redrive means it again.
     broker_side = json.loads(call("--everything", "--dry-run", "--json", to=to).stdout)
     assert broker_side["letters"]["send"] == 1
@@ -309,6 +311,33 @@ def test_interrupted_in_a_chunk(
     first, noted = journal.position(run)
     assert (first, len(noted)) == (0, 6)
     done = call("--everything", "--json", to=to)
+    assert (done.exit_code, json.loads(done.stdout)["sent"]) == (0, 4)
+    assert sorted(_ids(broker.read_all(to))) == list(range(10))
+
+
+def test_ctrl_c(
+    broker: Broker, topic: MakeTopic, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: what was under way is waited for and noted, so nothing goes twice."""
+    to = topic()
+    _write(FileSink(path="dead-letters"), [_letter(number) for number in range(10)])
+    given = iter(range(6))
+
+    class Interrupted(Pace):
+        def wait(self, meanwhile: Callable[[float], None]) -> None:
+            if next(given, None) is None:
+                signal.raise_signal(signal.SIGINT)
+            meanwhile(0)
+
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patched:
+        patched.setattr(work, "Pace", Interrupted)
+        done = call("--everything", to=to)
+    assert signal.getsignal(signal.SIGINT) is before
+    (run,) = Journal("state/a").runs()
+    assert (done.exit_code, f"--resume {run.id}" in done.stderr) == (130, True)
+    assert len(Journal("state/a").position(run)[1]) == len(broker.read_all(to)) == 6
+    done = call("--resume", run.id, "--json", to=to)
     assert (done.exit_code, json.loads(done.stdout)["sent"]) == (0, 4)
     assert sorted(_ids(broker.read_all(to))) == list(range(10))
 
