@@ -84,6 +84,17 @@ def test_ls_of_settings(run: Run) -> None:
     assert (wrong.exit_code, "Did you mean 'more'?" in wrong.stderr) == (1, True)
 
 
+def test_what_waits_is_no_dead_letter(run: Run) -> None:
+    """A retry topic is left out, so its broker is not asked, unless it is named."""
+    Path("guard.yaml").write_text(
+        "app: a\nstages: {price: {retry_later: {delays: [1m]}}}\nredrive: {topic: again}\nsinks:\n"
+        "  retry: {type: kafka, bootstrap_servers: '127.0.0.1:1', topic: later}\n"
+    )
+    shown = run("ls", "--config", "guard.yaml", "--json", letters=[_letter(1)])
+    assert (shown.exit_code, json.loads(shown.stdout)["letters"]) == (0, 1)
+    assert run("ls", "--config", "guard.yaml", "--sink", "retry").exit_code == 1
+
+
 def test_show(run: Run) -> None:
     """A letter by the beginning of its id, the latest ones of a failure by its fingerprint."""
     letters = [_letter(at, fingerprint="aabb") for at in (1, 2)]

@@ -41,6 +41,14 @@ def test_replays_are_counted_and_the_first_origin_stays() -> None:
     assert origin(record) == RECORD
 
 
+def test_a_letter_that_does_not_count() -> None:
+    """In another tool's dialect a letter has no count: the marks of its record have one."""
+    once = sent_back(letter(RECORD), "run")
+    again = sent_back(replace(letter(once), replays=0), "run")
+    assert replays(again) == 2
+    assert replays(sent_back(replace(letter(RECORD), replays=5), "run")) == 6
+
+
 def test_a_retry_is_no_replay() -> None:
     """Retries are counted for themselves; a redrive begins them anew."""
     once = sent_back(letter(RECORD), "retry", retry=True)

@@ -186,8 +186,11 @@ def test_compact_killed(tmp_path: Path, steps: int) -> None:
 def test_compact_of_a_name_like_a_pattern(tmp_path: Path, name: str) -> None:
     """P3: a folder's name is no pattern: its letters stay, and those of `run1` are not taken."""
     for folder, first in ((name, 1), ("run1", 3)):
+        (tmp_path / folder).mkdir()
         for number in (first, first + 1):
-            _write(tmp_path / folder, [_letter(number)])
+            _write(tmp_path / "w", [_letter(number)])
+            (file,) = (tmp_path / "w").rglob("*.parquet")
+            file.rename(tmp_path / folder / f"{number - first}.parquet")
     assert compact(FileSink(path=str(tmp_path / name))).letters == 2
     assert sorted(_stored(tmp_path / name)) == [_letter(1).id, _letter(2).id]
     assert len(_stored(tmp_path)) == 4

@@ -152,12 +152,27 @@ def test_a_replay_counts_once_in_every_stage(tmp_path: Path) -> None:
     one.settler.settle("q", 0)
 
 
+def test_what_is_put_off_fills_the_budget(tmp_path: Path) -> None:
+    """P5: an outage that puts every record off stops the stage, as one that dead-letters them."""
+    one = office(tmp_path)
+    for batch_id in range(2):
+        one.batch(batch_id).stages["decode"]["delayed"] = 5
+        one.settler.settle("q", batch_id)
+    one.batch(2).stages["decode"]["delayed"] = 6
+    with pytest.raises(StageFailedError, match="'decode'"):
+        one.settler.settle("q", 2)
+
+
 def test_two_queries_have_two_windows(tmp_path: Path) -> None:
     """P5: one query's failures are not held against another that uses the same flow."""
     one = office(tmp_path)
     for query in ("q", "p"):
         one.batch(0, dead=9, query_id=query, use=query)
         one.settler.settle(query, 0)
+    assert one.ledger.total("orders").total("dead_lettered") == 18
+    one.batch(1, dead=9, query_id="q", use="q")
+    with pytest.raises(StageFailedError):  # as many of one query are too many
+        one.settler.settle("q", 1)
 
 
 def test_committed_batches_are_stored(tmp_path: Path) -> None:

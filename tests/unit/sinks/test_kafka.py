@@ -40,11 +40,13 @@ def _sink(servers: str, **settings: Any) -> KafkaSink:
 
 def test_acknowledged(servers: str) -> None:
     """P2: flush returns when all letters of this writer are acknowledged."""
-    writer = _sink(servers).open(TASK)
+    writer = _sink(servers, topic="acknowledged").open(TASK)
     _write_all(writer, sample_letters())
     writer.flush()
+    assert _stored(servers, "acknowledged") == len(sample_letters())
     writer.flush()
     writer.close()
+    assert _stored(servers, "acknowledged") == len(sample_letters())
 
 
 def test_refuses_a_loop(servers: str) -> None:
@@ -248,10 +250,11 @@ def test_the_time_of_a_message() -> None:
 
 def test_record_without_time(servers: str) -> None:
     """A letter whose failure has no time, or one before 1970, can be sent."""
-    writer = _sink(servers).open(TASK)
+    writer = _sink(servers, topic="timeless").open(TASK)
     for when in (None, datetime.min.replace(tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)):
         (letter,) = sample_letters()[:1]
         failure = replace(letter.failure, last_failed_at=when, record=Record(timestamp=when))
         writer.write(replace(letter, failure=failure))
     writer.flush()
     writer.close()
+    assert _stored(servers, "timeless") == 3
