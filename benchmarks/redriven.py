@@ -9,11 +9,11 @@ from pathlib import Path
 from benchmarks import orders
 from benchmarks.bench import Bench
 from benchmarks.compare import Claim, Row
-from sparkguard.deadletters.fates import Rules
-from sparkguard.deadletters.redrive import Redrive
 from sparkguard.deadletters.selection import Selection
-from sparkguard.deadletters.sending import Target
 from sparkguard.deadletters.store import Store
+from sparkguard.redrive.fates import Rules
+from sparkguard.redrive.redrive import Redrive
+from sparkguard.redrive.sending import Target
 from sparkguard.sinks.base import SinkTask
 from sparkguard.sinks.file import FileSink
 from sparkguard.testing import sample_letters

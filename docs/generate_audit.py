@@ -144,7 +144,7 @@ assert [(check.kind, check.found) for check in audit.checks][:2] == [("account",
 ```
 
 `guard.audit(checkpoints=…, outputs=…, flows=…, holes=…)` gives a frozen value: `checks`, `adds_up`,
-`passes(allow_doubled=True)`. An output topic is a `sparkguard.deadletters.outputs.OutputTopic`.
+`passes(allow_doubled=True)`. An output topic is a `sparkguard.audit.outputs.OutputTopic`.
 """  # noqa: E501 - a row of a table is one line
 
 _STATUS = """<!-- Written by docs/generate.py from docs/generate_audit.py. Change it there. -->

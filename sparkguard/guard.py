@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from sparkguard.deadletters.check import Audit
-    from sparkguard.deadletters.outputs import OutputTopic
+    from sparkguard.audit.check import Audit
+    from sparkguard.audit.outputs import OutputTopic
 
 
 class Guard:
@@ -135,13 +135,13 @@ class Guard:
         """Compute the account again, from ledger, sinks and what is named; as `sparkguard audit`.
 
         Args:
-            checkpoints, outputs, flows, holes: as in `sparkguard.deadletters.check.Asked`.
+            checkpoints, outputs, flows, holes: as in `sparkguard.audit.check.Asked`.
 
         Raises:
             LettersError: something that was named is not there, or nothing was counted yet.
         """
-        from sparkguard.deadletters.audit import audit
-        from sparkguard.deadletters.check import Asked
+        from sparkguard.audit.audit import audit
+        from sparkguard.audit.check import Asked
 
         asked = Asked(checkpoints=checkpoints, outputs=outputs, flows=flows, holes=holes)
         dialects = [*self.members.dialects.values()]

@@ -13,7 +13,7 @@ from sparkguard.cli.apps import find_app
 from sparkguard.cli.shown import safe, say_table
 
 if TYPE_CHECKING:
-    from sparkguard.deadletters.check import Asked, Audit, Check
+    from sparkguard.audit.check import Asked, Audit, Check
 
 _CONFIG: Final = typer.Option(..., help="The settings file: app, state and sinks.")
 
@@ -56,8 +56,8 @@ def audit(
     if bool(output_topic) != bool(output_servers):
         raise typer.BadParameter("--output-topic and --output-servers go together.")
     with told(as_json=as_json):
-        from sparkguard.deadletters.check import Asked
-        from sparkguard.deadletters.outputs import OutputTopic
+        from sparkguard.audit.check import Asked
+        from sparkguard.audit.outputs import OutputTopic
 
         settings = dict(_pair(one) for one in client)
         topics = [
@@ -76,9 +76,9 @@ def audit(
 
 
 def _audited(config: Path, asked: Asked) -> Audit:
+    from sparkguard.audit.audit import audit as compute
     from sparkguard.config.load import load as load_settings
     from sparkguard.config.resolve import sinks
-    from sparkguard.deadletters.audit import audit as compute
     from sparkguard.driver.accounts import Accounts
     from sparkguard.driver.ledger import Ledger
     from sparkguard.plugins import load
@@ -100,7 +100,7 @@ def _pair(said: str) -> tuple[str, str]:
 
 
 def _show(found: Audit, *, passes: bool) -> None:
-    from sparkguard.deadletters.places import LISTED
+    from sparkguard.audit.places import LISTED
 
     heads = ("check", "of", "expected", "found", "", "")
     say_table(heads, [_row(check) for check in found.checks])

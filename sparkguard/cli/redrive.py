@@ -17,10 +17,10 @@ from sparkguard.cli.redriven import progress_of, tell, tell_plan
 
 if TYPE_CHECKING:
     from sparkguard.config.model import Settings
-    from sparkguard.deadletters.fates import Rules
-    from sparkguard.deadletters.redrive import Redrive
-    from sparkguard.deadletters.sending import Target
-    from sparkguard.deadletters.through import Through
+    from sparkguard.redrive.fates import Rules
+    from sparkguard.redrive.redrive import Redrive
+    from sparkguard.redrive.sending import Target
+    from sparkguard.redrive.through import Through
     from sparkguard.sinks.base import Sink
 
 
@@ -67,8 +67,8 @@ def redrive(
 
         sparkguard dlq redrive 9c01 --path dead-letters --state state/a --to x --to-servers k:9092
     """
-    from sparkguard.deadletters.redrive import Redrive
-    from sparkguard.deadletters.through import Through
+    from sparkguard.redrive.redrive import Redrive
+    from sparkguard.redrive.through import Through
 
     which = which.strip()
     selects = bool(which or anything or replace(source.selection(), unresolved=False))
@@ -135,7 +135,7 @@ def _rules(
     source: Source, *, again: bool, keep_order: bool, rate: float | None
 ) -> tuple[Rules, dict[str, Sink]]:
     """What the settings and the options say; and every sink, for loops and the parking lot."""
-    from sparkguard.deadletters.fates import Rules
+    from sparkguard.redrive.fates import Rules
 
     said = source.settings()
     rules = Rules(again=again, keep_order=keep_order, rate=rate)
@@ -146,7 +146,7 @@ def _rules(
 
 
 def _target(source: Source, to: str, to_servers: str, *, to_origin: bool) -> Target:
-    from sparkguard.deadletters.sending import Target
+    from sparkguard.redrive.sending import Target
 
     said = source.settings()
     topic = to or (said.redrive.topic if said is not None and not to_origin else None)

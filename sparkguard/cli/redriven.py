@@ -15,12 +15,12 @@ from sparkguard.cli.letters import Source
 from sparkguard.cli.shown import number, safe, say_table
 
 if TYPE_CHECKING:
-    from sparkguard.deadletters.fates import Share
     from sparkguard.deadletters.journal import Run
-    from sparkguard.deadletters.redrive import Done, Progress
-    from sparkguard.deadletters.sending import Target
     from sparkguard.deadletters.store import Store
-    from sparkguard.deadletters.through import Through
+    from sparkguard.redrive.fates import Share
+    from sparkguard.redrive.redrive import Done, Progress
+    from sparkguard.redrive.sending import Target
+    from sparkguard.redrive.through import Through
 
 _SAYS: Final = {
     "send": "go to {to}",
@@ -69,7 +69,7 @@ class _Lines:
 
 def tell_plan(source: Source, shares: list[Share], target: Target | Through, store: Store) -> None:
     """Say what would go, and exit with 1 if something that is meant cannot."""
-    from sparkguard.deadletters.sending import Target
+    from sparkguard.redrive.sending import Target
 
     counts = _by_fate(shares)
     if isinstance(target, Target):
@@ -145,6 +145,6 @@ def _by_fate(shares: Iterable[Share]) -> dict[str, int]:
 
 def _cannot(counts: Mapping[str, int]) -> bool:
     """Whether letters that were meant do not go, though nobody wanted that."""
-    from sparkguard.deadletters.fates import CANNOT
+    from sparkguard.redrive.fates import CANNOT
 
     return any(counts.get(name) for name in (*CANNOT, "left"))

@@ -42,8 +42,8 @@ def redrives(
     """
     from sparkguard.deadletters.journal import Journal
     from sparkguard.deadletters.lock import only_one, user
-    from sparkguard.deadletters.outcomes import Outcomes
     from sparkguard.driver.checkpoint import Checkpoint
+    from sparkguard.redrive.outcomes import Outcomes
 
     if (resolve or abandon) and not run:
         raise typer.BadParameter("--resolve and --abandon are for one redrive; name it.")
@@ -82,7 +82,7 @@ def redrives(
 
 
 def _show(found: list[Run], counts: Mapping[str, Mapping[str, int]]) -> None:
-    from sparkguard.deadletters.outcomes import OUTCOMES
+    from sparkguard.redrive.outcomes import OUTCOMES
 
     if not found:
         typer.echo("No redrives.")
@@ -99,7 +99,7 @@ def _show(found: list[Run], counts: Mapping[str, Mapping[str, int]]) -> None:
 
 def _outcomes(run: Run, counts: Mapping[str, int]) -> dict[str, int]:
     """Every outcome, and how many letters have still to go."""
-    from sparkguard.deadletters.outcomes import OUTCOMES
+    from sparkguard.redrive.outcomes import OUTCOMES
 
     told = {name: counts.get(name, 0) for name in OUTCOMES}
     return {**told, "to_go": 0 if run.ended else run.letters - sum(told.values())}

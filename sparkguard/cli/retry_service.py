@@ -61,7 +61,7 @@ def retry_service(
     logging.getLogger("sparkguard").setLevel(logging.INFO)
     with told(as_json=as_json):
         from sparkguard.config.load import load
-        from sparkguard.deadletters.retry_service import Service, session
+        from sparkguard.retry_service.service import Service, session
 
         service = Service(
             settings=load(config),

@@ -17,16 +17,16 @@ from sparkguard.core.instant import milliseconds
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Header, Record
 from sparkguard.core.replay import REDRIVE_ID, REPLAYS
-from sparkguard.deadletters import work
-from sparkguard.deadletters.fates import Rules
 from sparkguard.deadletters.journal import Journal, Run
 from sparkguard.deadletters.lock import Lock, only_one
-from sparkguard.deadletters.redrive import Redrive
 from sparkguard.deadletters.selection import Selection
-from sparkguard.deadletters.sending import Pace, Parcel, Sender, Target
 from sparkguard.deadletters.store import Store
 from sparkguard.dialects.spring import SpringDialect
 from sparkguard.errors import LettersError
+from sparkguard.redrive import work
+from sparkguard.redrive.fates import Rules
+from sparkguard.redrive.redrive import Redrive
+from sparkguard.redrive.sending import Pace, Parcel, Sender, Target
 from sparkguard.sinks import _kafka_producer
 from sparkguard.sinks.base import SinkTask
 from sparkguard.sinks.file import FileSink

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from sparkguard.cli import app
 from sparkguard.core.replay import REDRIVE_ID
-from sparkguard.deadletters import work
-from sparkguard.deadletters.fates import Rules
 from sparkguard.deadletters.journal import Journal, Run
-from sparkguard.deadletters.redrive import Redrive
 from sparkguard.deadletters.selection import Selection
-from sparkguard.deadletters.sending import Target
 from sparkguard.deadletters.store import Store
 from sparkguard.errors import ProduceError
+from sparkguard.redrive import work
+from sparkguard.redrive.fates import Rules
+from sparkguard.redrive.redrive import Redrive
+from sparkguard.redrive.sending import Target
 from sparkguard.sinks.base import SinkTask
 from sparkguard.sinks.file import FileSink
 from sparkguard.testing import sample_letters
@@ -33,7 +33,8 @@ SETTINGS = "app: a\nredrive: {{bootstrap_servers: '{servers}', topic: {topic}}}\
 KILLED = """
 import os, signal, sys
 from sparkguard.cli import app
-from sparkguard.deadletters import journal, work
+from sparkguard.deadletters import journal
+from sparkguard.redrive import work
 
 work.CHUNK_LETTERS = 20
 left = 2

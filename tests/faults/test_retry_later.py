@@ -15,9 +15,9 @@ import sparkguard as sg
 from sparkguard.core.failure import Failure
 from sparkguard.core.replay import REDRIVE_ID, RETRIES, origin, retries
 from sparkguard.core.version import VERSION
-from sparkguard.deadletters.retry_service import Service
 from sparkguard.dialects.native import DUE, PREFIX, NativeDialect
 from sparkguard.errors import ConfigError
+from sparkguard.retry_service.service import Service
 from tests.conftest import MakeTopic
 from tests.support.kafka import Broker, Message
 

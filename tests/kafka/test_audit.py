@@ -14,9 +14,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from typer.testing import CliRunner, Result
 
 import sparkguard as sg
+from sparkguard.audit.check import Audit
+from sparkguard.audit.outputs import OutputTopic
 from sparkguard.cli import app
-from sparkguard.deadletters.check import Audit
-from sparkguard.deadletters.outputs import OutputTopic
 from tests.conftest import MakeTopic
 from tests.kafka.test_journey import decode, price
 from tests.support.kafka import Broker, Message

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import sparkguard as sg
-from sparkguard.deadletters.check import Audit, Verdict
+from sparkguard.audit.check import Audit, Verdict
 from tests.spark.made import decode, guard, kafka_stream, orders, price
 
 LINES = orders(40, bad=[3, 17], negative=[8])

@@ -13,11 +13,11 @@ from pyarrow import parquet as pq
 
 from sparkguard.core.letter_row import letter_from_row
 from sparkguard.core.replay import Place
-from sparkguard.deadletters.fates import Rules
 from sparkguard.deadletters.journal import Entry, Journal, Run
-from sparkguard.deadletters.sending import Pace, Parcel, Sender, Target, parcels
-from sparkguard.deadletters.through import Through
 from sparkguard.errors import LettersError, ProduceError
+from sparkguard.redrive.fates import Rules
+from sparkguard.redrive.sending import Pace, Parcel, Sender, Target, parcels
+from sparkguard.redrive.through import Through
 from sparkguard.sinks.base import Sink, SinkTask, Writer
 
 CHUNK_LETTERS: Final = 5_000

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
+from sparkguard.audit.audit import audit
+from sparkguard.audit.check import Asked, Audit, Check, Verdict
 from sparkguard.core.ledger import FACTS, Account
 from sparkguard.core.letter import Letter, letter_id
 from sparkguard.core.record import Record
-from sparkguard.deadletters.audit import audit
-from sparkguard.deadletters.check import Asked, Audit, Check, Verdict
 from sparkguard.driver.accounts import Accounts
 from sparkguard.driver.ledger import Ledger
 from sparkguard.driver.state import State

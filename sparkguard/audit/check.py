@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sparkguard.audit.outputs import OutputTopic
 from sparkguard.deadletters.files import Skipped
-from sparkguard.deadletters.outputs import OutputTopic
 
 
 class Verdict(StrEnum):

@@ -24,19 +24,20 @@ from sparkguard.cli.letters import Source
 from sparkguard.core.letter import Letter
 from sparkguard.core.record import Header
 from sparkguard.core.replay import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC, REPLAYS
-from sparkguard.deadletters import lock, work
-from sparkguard.deadletters.fates import Fate, Rules, Way, freeze, origins, shares
+from sparkguard.deadletters import lock
 from sparkguard.deadletters.journal import Entry, Journal, Run
 from sparkguard.deadletters.lock import Lock, only_one
-from sparkguard.deadletters.outcomes import Outcomes
-from sparkguard.deadletters.redrive import Redrive
 from sparkguard.deadletters.selection import Selection
-from sparkguard.deadletters.sending import Parcel, Target, waves
 from sparkguard.deadletters.store import Store
-from sparkguard.deadletters.through import Through
-from sparkguard.deadletters.work import chunks
 from sparkguard.driver.checkpoint import Checkpoint
 from sparkguard.errors import InvalidSettingError, LettersError
+from sparkguard.redrive import work
+from sparkguard.redrive.fates import Fate, Rules, Way, freeze, origins, shares
+from sparkguard.redrive.outcomes import Outcomes
+from sparkguard.redrive.redrive import Redrive
+from sparkguard.redrive.sending import Parcel, Target, waves
+from sparkguard.redrive.through import Through
+from sparkguard.redrive.work import chunks
 from sparkguard.sinks._kafka_producer import Message
 from sparkguard.sinks.base import Sink, SinkTask
 from sparkguard.sinks.file import FileSink

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from sparkguard.deadletters.waiting import MESSAGES, Waiting, bundled, messages_in
+from sparkguard.retry_service.waiting import MESSAGES, Waiting, bundled, messages_in
 
 SLOT = 1_000
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sparkguard.audit.chain import Chain, chain, heads_of
+from sparkguard.audit.sources import Source
 from sparkguard.core.ledger import Account
-from sparkguard.deadletters.chain import Chain, chain, heads_of
-from sparkguard.deadletters.sources import Source
 from sparkguard.driver.ledger import Ledger
 from sparkguard.errors import LettersError, UnknownNameError
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from sparkguard.audit.books import Books
+from sparkguard.audit.check import Check, Verdict
 from sparkguard.core import ledger
 from sparkguard.core.ledger import Account
-from sparkguard.deadletters.books import Books
-from sparkguard.deadletters.check import Check, Verdict
 from sparkguard.deadletters.selection import quoted
 from sparkguard.deadletters.table import STORED, UID, Table
 

@@ -19,15 +19,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sparkguard.deadletters.fates import GOING, Rules, Share, Way, freeze, origins, shares
 from sparkguard.deadletters.journal import Entry, Journal, Run, new_run_id
 from sparkguard.deadletters.lock import Lock, only_one, user
 from sparkguard.deadletters.selection import Selection
-from sparkguard.deadletters.sending import Target
 from sparkguard.deadletters.store import Store
-from sparkguard.deadletters.through import Through
-from sparkguard.deadletters.work import Processed, Work, chunks
 from sparkguard.errors import LettersError
+from sparkguard.redrive.fates import GOING, Rules, Share, Way, freeze, origins, shares
+from sparkguard.redrive.sending import Target
+from sparkguard.redrive.through import Through
+from sparkguard.redrive.work import Processed, Work, chunks
 from sparkguard.sinks.base import Sink
 from sparkguard.sinks.kafka import KafkaSink
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
+from sparkguard.audit.books import Books, books
+from sparkguard.audit.check import Asked, Audit, Check, Verdict, unread, verdict_of
+from sparkguard.audit.outputs import spool
+from sparkguard.audit.places import Places
+from sparkguard.audit.sources import sources
+from sparkguard.audit.stored import count_of, letters, letters_of
 from sparkguard.core import ledger as core
-from sparkguard.deadletters.books import Books, books
-from sparkguard.deadletters.check import Asked, Audit, Check, Verdict, unread, verdict_of
-from sparkguard.deadletters.outputs import spool
-from sparkguard.deadletters.places import Places
-from sparkguard.deadletters.sources import sources
-from sparkguard.deadletters.stored import count_of, letters, letters_of
 from sparkguard.deadletters.table import STORED, UID, Table
 from sparkguard.deadletters.topic import Bounds
 from sparkguard.dialects.base import Dialect

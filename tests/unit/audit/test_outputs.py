@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparkguard.deadletters.outputs import _told
+from sparkguard.audit.outputs import _told
 
 HERE = ("orders", 3, 17)
 HEADERS = [("trace", b"x"), ("topic", b"orders"), ("partition", b"3"), ("offset", b"17")]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from sparkguard.deadletters.sending_back import Plan
+    from sparkguard.retry_service.sending_back import Plan
 
 NAME: Final = "retry_service"
 """The service's stage and query, in log lines and the state."""
@@ -142,7 +142,7 @@ class Service:
 
     def start(self, spark: SparkSession, guard: Guard) -> StreamingQuery:
         """The query, started in a session of its own beside `spark`."""
-        from sparkguard.deadletters.sending_back import Plan
+        from sparkguard.retry_service.sending_back import Plan
 
         retry, redrive = self.topics(guard)
         session, context = spark.newSession(), spark.sparkContext
@@ -212,7 +212,7 @@ class Service:
 
     def _due(self, messages: DataFrame) -> DataFrame:
         """The bundles whose time has come, batch by batch."""
-        from sparkguard.deadletters.waiting import BUNDLE, BUNDLED, Waiting, bundled
+        from sparkguard.retry_service.waiting import BUNDLE, BUNDLED, Waiting, bundled
 
         # A query that starts again looks at no timer before something is new: this source always
         # has a row, whatever the clock says.
@@ -243,7 +243,7 @@ def session(master: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _send(plan: Plan, batch: DataFrame, batch_id: int) -> None:
-    from sparkguard.deadletters.sending_back import SENT, run
+    from sparkguard.retry_service.sending_back import SENT, run
 
     counts = batch.mapInArrow(partial(run, plan), SENT).collect()
     sent, aside = (sum(row[at] for row in counts) for at in (0, 1))

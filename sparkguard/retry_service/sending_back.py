@@ -19,13 +19,13 @@ from sparkguard.core.letter import Letter, letter_id
 from sparkguard.core.record import Record
 from sparkguard.core.replay import sent_back
 from sparkguard.core.version import VERSION
-from sparkguard.deadletters.waiting import messages_in
 from sparkguard.dialects.native import NativeDialect
 from sparkguard.errors import LettersError, SinkError
 from sparkguard.executor.delivery import Delivery
 from sparkguard.executor.plan import Layout
 from sparkguard.executor.source import Source
 from sparkguard.executor.task import Task
+from sparkguard.retry_service.waiting import messages_in
 from sparkguard.sinks._kafka_producer import Message, is_refusal
 from sparkguard.sinks._kafka_writer import Form, KafkaWriter
 from sparkguard.sinks.base import Sink, SinkTask, Writer

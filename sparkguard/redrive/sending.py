@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from sparkguard.core.replay import Place, marked
 from sparkguard.core.secret import scrub
-from sparkguard.deadletters.fates import Fate
 from sparkguard.deadletters.journal import Entry
 from sparkguard.errors import LettersError, ProduceError
+from sparkguard.redrive.fates import Fate
 from sparkguard.sinks._kafka_producer import (
     OF_THE_BATCH,
     OF_THE_MESSAGE,

@@ -1,0 +1,1 @@
+"""Whether every record that went in is where the ledger says."""

@@ -1,0 +1,1 @@
+"""Letters sent back to be processed again, with proof of what became of each."""

@@ -1,0 +1,1 @@
+"""Records that wait until they are due, and are sent back then."""
