@@ -39,6 +39,7 @@ NOW = datetime.now(UTC).replace(microsecond=123_000)
 MODEL = sample_letters()[0]
 
 Call = Callable[..., Result]
+Meanwhile = Callable[[float], None]
 
 
 def _letter(number: int, replays: int = 0, **facts: Any) -> Letter:
@@ -265,20 +266,30 @@ def test_taken_over(broker: Broker, topic: MakeTopic, call: Call) -> None:
     assert broker.read_all(to) == []
 
 
+def _pace(free: int, then: Callable[[Meanwhile], None]) -> type[Pace]:
+    """A pace that lets so many go and calls `then` before each further one."""
+    given = iter(range(free))
+
+    class Interrupted(Pace):
+        def wait(self, meanwhile: Meanwhile) -> None:
+            if next(given, None) is None:
+                then(meanwhile)
+            meanwhile(0)
+
+    return Interrupted
+
+
+def _interrupt(_: Meanwhile) -> None:
+    raise KeyboardInterrupt
+
+
 def test_interrupted(broker: Broker, topic: MakeTopic) -> None:
     """What was handed over and not sent when it ends does not go later, noted by nobody."""
     to = topic()
     target = Target(servers=broker.servers, topic=to, config={"linger.ms": 20_000})
     parcels = [Parcel(at, f"{at}", _kafka_producer.Message(to, b"v")) for at in range(10)]
 
-    given = iter(range(5))
-
-    class Interrupted(Pace):
-        def wait(self, meanwhile: Callable[[float], None]) -> None:
-            if next(given, None) is None:
-                raise KeyboardInterrupt
-
-    sender = Sender(target, Interrupted(None), keep_order=False)
+    sender = Sender(target, _pace(5, _interrupt)(None), keep_order=False)
     with pytest.raises(KeyboardInterrupt):
         sender.send(parcels)
     assert sender.entries == []
@@ -292,19 +303,16 @@ def test_interrupted_in_a_chunk(
     """What was acknowledged of a chunk is noted, and only the rest of it goes later."""
     to = topic()
     _write(FileSink(path="dead-letters"), [_letter(number) for number in range(10)])
-    given = iter(range(6))
 
-    class Interrupted(Pace):
-        def wait(self, meanwhile: Callable[[float], None]) -> None:
-            if next(given, None) is None:
-                until = time.monotonic() + 30
-                while broker.end_offsets(to)[0] < 6 and time.monotonic() < until:
-                    meanwhile(0.1)
-                meanwhile(0.1)
-                raise KeyboardInterrupt
+    def once_acknowledged(meanwhile: Meanwhile) -> None:
+        until = time.monotonic() + 30
+        while broker.end_offsets(to)[0] < 6 and time.monotonic() < until:
+            meanwhile(0.1)
+        meanwhile(0.1)
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(work, "Pace", Interrupted)
+        patched.setattr(work, "Pace", _pace(6, once_acknowledged))
         assert call("--everything", to=to).exit_code != 0
     journal = Journal("state/a")
     (run,) = journal.runs()
@@ -321,17 +329,10 @@ def test_ctrl_c(
     """P1: what was under way is waited for and noted, so nothing goes twice."""
     to = topic()
     _write(FileSink(path="dead-letters"), [_letter(number) for number in range(10)])
-    given = iter(range(6))
-
-    class Interrupted(Pace):
-        def wait(self, meanwhile: Callable[[float], None]) -> None:
-            if next(given, None) is None:
-                signal.raise_signal(signal.SIGINT)
-            meanwhile(0)
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
-        patched.setattr(work, "Pace", Interrupted)
+        patched.setattr(work, "Pace", _pace(6, lambda _: signal.raise_signal(signal.SIGINT)))
         done = call("--everything", to=to)
     assert signal.getsignal(signal.SIGINT) is before
     (run,) = Journal("state/a").runs()
