@@ -18,7 +18,7 @@ PYTEST := $(PYTHON) -m pytest
 # Extra arguments for pytest: make test ARGS='-k ledger -x'.
 ARGS ?=
 
-.PHONY: help setup lock demo test test-faults test-cluster test-connect test-state soak check format bench docs clean
+.PHONY: help setup lock demo test test-faults test-cluster test-connect test-state test-examples soak check format bench docs clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,8 +42,8 @@ lock: | $(UV) ## Write uv.lock anew after a change of dependencies.
 demo: setup ## Run the main job over files and show what became of every record.
 	@JAVA_HOME="$$(scripts/java-home '$(UV)' '$(VENV)')" $(PYTHON) examples/demo.py
 
-test: setup ## Run every test but the fault injections, then the tests of each plugin.
-	@$(PYTEST) --ignore=tests/faults --ignore=tests/cluster --ignore=tests/connect --ignore=tests/state -m 'not faults' $(ARGS)
+test: setup ## Run every test but those of the other suites, then the tests of each plugin.
+	@$(PYTEST) --ignore=tests/faults --ignore=tests/cluster --ignore=tests/connect --ignore=tests/state --ignore=tests/examples -m 'not faults' $(ARGS)
 	@$(if $(ARGS),:,for plugin in $(PLUGINS); do echo "== $$plugin"; (cd $$plugin && $(PYTEST)); done)
 
 test-faults: setup ## Run the tests in which something is killed, stopped, full or refused.
@@ -57,6 +57,9 @@ test-connect: setup ## Run the tests on a Spark Connect server.
 
 test-state: setup ## Run the tests of stateful stages in real queries.
 	@$(PYTEST) tests/state $(ARGS)
+
+test-examples: setup ## Run the examples as a user would, and count what they leave behind.
+	@$(PYTEST) tests/examples $(ARGS)
 
 soak: setup ## Run a steady load with faults for ten minutes (ARGS='--minutes 2 --seed 7').
 	@$(PYTHON) -m tests.soak $(ARGS)
