@@ -45,6 +45,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "redrive": redriven.redriven,
     "retry-service": retries.retry_service,
     "stateful": stateful.stateful,
+    "stateful-memory": stateful.memory,
 }
 LOG = Path("build/bench.log")
 NEEDS_KAFKA = {"failing-kafka", "kafka", "produce", "redrive"}

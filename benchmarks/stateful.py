@@ -18,11 +18,14 @@ from benchmarks.compare import Claim, row
 from benchmarks.compare import Row as Line
 
 HAND = Claim("stateful", "stateful stage / transformWithState by hand", 1.1)
+MEMORY = Claim("stateful-memory", "peak memory of a worker, 200,000 keys / 20,000", 1.1)
 HOT = Claim("stateful-hot", "stateful stage, half of all events of one key / even", 2.0)
 
 EVENTS, KEYS = 200_000, 20_000
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STORE = "spark.sql.streaming.stateStore.rocksdb"
+PARTS = 2
 ROW = "account string, number long, amount double, note string"
 
 
@@ -99,20 +102,54 @@ def stateful(bench: Bench) -> list[Line]:
     ]
 
 
-def _events(bench: Bench, spread: str) -> Path:
+def memory(bench: Bench) -> list[Line]:
+    """Ten times the keys, two events each, in ten batches of the same size.
+
+    Of the JVM nothing is said: its heap is as large as it may be.
+    """
+    conf = {PROVIDER: ROCKS, f"{STORE}.boundedMemoryUsage": "true"}
+    conf[f"{STORE}.maxMemoryUsageMB"] = "64"
+    for name, value in conf.items():
+        bench.spark.conf.set(name, value)
+    try:
+        folders = [
+            _events(bench, "true", events=2 * KEYS * n, keys=KEYS * n, files=PARTS * n)
+            for n in (1, 10)
+        ]
+        peaks = []
+        for number in range(max(2, bench.rounds // 2)):
+            bench.tell(f"stateful-memory: run {number + 1}")
+            jobs = [partial(_run, bench, folder, _guarded) for folder in folders]
+            peaks.append([bench.meter.peak_memory(job) for job in jobs])
+    finally:
+        for name in conf:
+            bench.spark.conf.unset(name)
+    return [
+        Line(
+            claim=MEMORY,
+            ratios=[many / few for few, many in peaks],
+            facts={"MB": max(many for _, many in peaks) / 2**20},
+        )
+    ]
+
+
+def _events(
+    bench: Bench, spread: str, *, events: int = EVENTS, keys: int = KEYS, files: int = PARTS
+) -> Path:
     folder = bench.fresh("events")
-    account = f"'account-' || if({spread}, pmod(hash(id), {KEYS}), 0)"
-    bench.spark.range(EVENTS).select(
+    account = f"'account-' || if({spread}, pmod(hash(id), {keys}), 0)"
+    bench.spark.range(0, events, 1, files).select(
         f.expr(account).alias("account"),
         f.col("id").alias("number"),
         f.lit(1.0).alias("amount"),
         f.lit("a note of some length").alias("note"),
-    ).coalesce(2).write.parquet(str(folder))
+    ).write.parquet(str(folder))
     return folder
 
 
 def _run(bench: Bench, folder: Path, stage: Callable[[Bench, DataFrame], DataFrame]) -> None:
-    frame = bench.spark.readStream.schema(ROW).parquet(str(folder))
+    reader = bench.spark.readStream.schema(ROW).option("maxFilesPerTrigger", PARTS)
+    frame = reader.parquet(str(folder))
     checkpoint = str(bench.fresh("checkpoint"))
     writer = stage(bench, frame).writeStream.format("noop").trigger(availableNow=True)
     writer.option("checkpointLocation", checkpoint).start().awaitTermination()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sparkguard.core.partial import PartialFailure
     from sparkguard.core.record import Record
     from sparkguard.core.sub_batch import SubBatch
-    from sparkguard.core.update import Update
+    from sparkguard.core.update import KEEP, Update
     from sparkguard.errors import (
         ConfigError,
         ProduceError,
@@ -71,7 +71,7 @@ _HOMES: Final = {
         "core.partial": "PartialFailure",
         "core.record": "Record",
         "core.sub_batch": "SubBatch",
-        "core.update": "Update",
+        "core.update": "KEEP Update",
         "errors": "ConfigError ProduceError RestartLimitError SinkError SparkguardError "
         "StageError StageFailedError",
         "flow": "Flow",
@@ -106,6 +106,7 @@ __all__ = [  # noqa: RUF022 - the keys are strings, sorted as ASCII sorts
     "Flow",
     "Guard",
     "Json",
+    "KEEP",
     "Letter",
     "ORIGIN",
     "Outcome",

@@ -201,7 +201,8 @@ class Stateful:
 
         mailbox = self.bound.mailbox(rows.sparkSession)
         ttl = None if self.keyed.ttl is None else int(self.keyed.ttl * 1000)
-        processor = Processor(work, ttl, None if mailbox is None else mailbox.slot)
+        slot, waits = None if mailbox is None else mailbox.slot, self.keyed.rules.first is not None
+        processor = Processor(work, ttl, slot, waits=waits)
         return rows.groupBy(KEY).transformWithState(
             processor,
             StructType([StructField(EMITTED, BinaryType())]),

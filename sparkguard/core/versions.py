@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+
+from sparkguard.core.update import KEEP, Keep
 
 EventId = Any
 """A whole number, text or bytes."""
@@ -33,9 +35,11 @@ class Verdict(StrEnum):
     """One between the last and this has not come yet."""
     CONFLICT = "conflict"
     """It was made for another version than the state has."""
+    TAKEN = "taken"
+    """Another event has its number: one of another id."""
 
 
-class Facts(NamedTuple):
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What an event says of itself; None where it says nothing."""
 
     sequence: int | None = None
@@ -63,7 +67,7 @@ class Memory(msgspec.Struct, array_like=True):
     """All that is stored for one key; later versions add fields at the end.
 
     Attributes:
-        version: how many events were applied.
+        version: how many events have changed the state.
         state: the encoded state; None where there is none.
         applied: sequence number of the latest applied event.
         passed: the highest number whose turn came, whether or not its event was applied.
@@ -84,14 +88,13 @@ class Memory(msgspec.Struct, array_like=True):
 
     def copy(self) -> Memory:
         """Another one that is equal, and changes by itself."""
-        made = copy(self)
-        made.ids, made.waiting = self.ids[:], self.waiting[:]
-        return made
+        return replace(self, ids=self.ids[:], waiting=self.waiting[:])
 
     @property
     def empty(self) -> bool:
         """Whether nothing is worth storing."""
-        return self.version == 0 and self.passed is None and not self.waiting
+        known = self.version or self.ids or self.waiting
+        return not known and self.passed is None and self.timer is None
 
 
 stored: Callable[[Memory], bytes] = msgspec.msgpack.Encoder().encode
@@ -102,13 +105,22 @@ remembered: Callable[[bytes], Memory] = msgspec.msgpack.Decoder(Memory).decode
 
 
 def judge(memory: Memory, facts: Facts, rules: Rules) -> Verdict:
-    """What is to become of an event whose turn it is."""
+    """What is to become of an event.
+
+    One that is known by its id and has a later number waits as well, so that the turn of its
+    number comes and those behind it go on.
+    """
+    turn = Verdict.ACCEPT
+    if facts.sequence is not None:
+        turn = _in_turn(memory, facts.sequence, rules)
+    if turn is Verdict.GAP:
+        return turn
     if facts.event_id is not None and facts.event_id in memory.ids:
         return Verdict.DUPLICATE
-    if facts.sequence is not None:
-        verdict = _in_turn(memory, facts.sequence, rules)
-        if verdict is not Verdict.ACCEPT:
-            return verdict
+    if turn is Verdict.DUPLICATE and facts.event_id is not None and memory.ids:
+        return Verdict.TAKEN
+    if turn is not Verdict.ACCEPT:
+        return turn
     if facts.expected is not None and facts.expected != memory.version:
         return Verdict.CONFLICT
     return Verdict.ACCEPT
@@ -126,29 +138,34 @@ def _in_turn(memory: Memory, sequence: int, rules: Rules) -> Verdict:
     return Verdict.GAP if sequence > following else Verdict.ACCEPT
 
 
-def apply(memory: Memory, facts: Facts, rules: Rules, state: bytes | None) -> None:
+def apply(memory: Memory, facts: Facts, rules: Rules, state: bytes | Keep) -> None:
     """Remember that an event was applied, and what came of it."""
-    memory.version += 1
-    memory.state = state
+    if state is not KEEP:
+        memory.version += 1
+        memory.state = state
     if facts.event_id is not None and rules.remember > 0:
         memory.ids.append(facts.event_id)
         del memory.ids[: -rules.remember]
     if facts.sequence is not None:
         memory.applied = facts.sequence
-        turn_over(memory, facts)
+        turn_over(memory, facts, rules)
 
 
-def turn_over(memory: Memory, facts: Facts) -> None:
+def turn_over(memory: Memory, facts: Facts, rules: Rules) -> None:
     """Remember that an event's turn came: the next one need not wait for it."""
-    if facts.sequence is not None and (memory.passed is None or facts.sequence > memory.passed):
-        memory.passed = facts.sequence
+    number = facts.sequence
+    if number is None or (rules.first is not None and number < rules.first):
+        return
+    if memory.passed is None or number > memory.passed:
+        memory.passed = number
 
 
 def wait(memory: Memory, sequence: int, packed: bytes, rules: Rules) -> Verdict:
     """Let an early event wait.
 
     Returns:
-        ``ACCEPT`` if it waits, ``DUPLICATE`` if its like does already, ``GAP`` if there is no room.
+        ``ACCEPT`` if it waits, ``DUPLICATE`` if one of its number does already, ``GAP`` if there
+        is no room.
     """
     place = bisect_left(memory.waiting, sequence, key=itemgetter(0))
     if place < len(memory.waiting) and memory.waiting[place][0] == sequence:

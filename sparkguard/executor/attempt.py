@@ -21,9 +21,11 @@ from sparkguard.core.fingerprint import Described, describe
 from sparkguard.core.outcome import Continue, DeadLetter, Fail, Outcome, Restart, RetryLater
 from sparkguard.core.record import Record
 from sparkguard.core.retry import TaskTimeout, backoff, hinted, should_retry
+from sparkguard.core.route import route
 from sparkguard.errors import SinkError
 from sparkguard.events import RECORD_FAILED
 from sparkguard.executor.plan import Step
+from sparkguard.executor.tally import worth_a_line
 from sparkguard.executor.work import Work
 from sparkguard.formats.base import explained
 
@@ -86,6 +88,7 @@ class Attempt:
         self._goes_on = step.policy.goes_on
         self._timeout = TaskTimeout(step.policy.task_timeout)
         self._window = Window(step.policy.budget) if step.policy.budget else None
+        self._let_go: dict[type, Failure] = {}
 
     def state(self) -> tuple[TaskTimeout, Window | None]:
         """Its clock and its window: for another process to go on with."""
@@ -141,6 +144,17 @@ class Attempt:
             ),
             budgeted=trouble.budgeted,
         )
+
+    def only_counted(self, error: BaseException) -> bool:
+        """Count one more of what is let go each time, unless it is to be logged (1st, 10th, 100th).
+
+        Without this a repeated event costs three times as much as one that is applied.
+        """
+        known = self._let_go.get(type(error))
+        if known is None or not self._work.tally.failed_again(known):
+            return False
+        self._work.tally.add(self._step.name, "failed_attempts")
+        return True
 
     def is_poison(self, error: BaseException) -> bool:
         """Whether the exception is the fault of what the stage was given."""
@@ -260,6 +274,9 @@ class Attempt:
         self._log(failure, outcome)
         match outcome:
             case Continue():
+                handler = type(route(failure, self._step.policy)) if not budgeted else None
+                if handler and vars(handler).get("lets_go") is True:
+                    self._let_go[type(failure.exception)] = failure
                 failure.let_go()
                 fact = "skipped"
             case DeadLetter(sink):
@@ -296,8 +313,7 @@ class Attempt:
 
     def _log(self, failure: Failure, outcome: Outcome) -> None:
         seen = self._work.tally.failed(failure)
-        # 1st, 10th, 100th …: a flood of one failure is a handful of lines.
-        if seen and str(seen).strip("0") == "1":
+        if worth_a_line(seen):
             where = failure.record.coordinates
             line = (
                 f"{RECORD_FAILED} flow={failure.flow} stage={failure.stage} "

@@ -13,17 +13,17 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from sparkguard.core.record import Record
-from sparkguard.core.update import Update
+from sparkguard.core.update import KEEP, Keep, Update
 from sparkguard.core.versions import (
     Facts,
     Memory,
     Verdict,
     apply,
     judge,
-    remembered,
     turn_over,
     wait,
 )
@@ -38,8 +38,10 @@ from sparkguard.errors import (
     VersionError,
 )
 from sparkguard.executor.attempt import Attempt, Recovered, Trouble
-from sparkguard.executor.keyed_plan import Event
+from sparkguard.executor.keyed_plan import Event, in_order
 from sparkguard.executor.keyed_task import KeyedTask, name_of
+from sparkguard.executor.row_letters import row_record
+from sparkguard.executor.source import as_json
 from sparkguard.executor.state_codec import excerpt
 
 _LARGE: Final = 4_096
@@ -52,19 +54,20 @@ _REFUSALS: Final[dict[Verdict, tuple[type[VersionError], str]]] = {
     Verdict.STALE: (StaleError, "A later event was applied already."),
     Verdict.GAP: (GapError, "Too many events wait for a missing one."),
     Verdict.CONFLICT: (ConflictError, "The event was made for another version of the state."),
+    Verdict.TAKEN: (ConflictError, "Another event has its number."),
 }
 
 
-class New(NamedTuple):
+class New(msgspec.Struct, frozen=True):
     """What an event made.
 
     Attributes:
-        data, live: the state, encoded and as an object.
+        data, live: the state, encoded and as an object; None and `KEEP` as in an update.
         read: the object was read from what is stored, which can be read therefore.
         timer: milliseconds since 1970; None leaves it as it is.
     """
 
-    data: bytes | None
+    data: bytes | Keep | None
     live: Any
     emit: list[Any]
     timer: int | None
@@ -99,7 +102,7 @@ class KeyRun:
     """One key's events in one batch.
 
     Args:
-        raw: what is stored of the key.
+        memory: what is stored of the key; None for nothing.
         now: milliseconds since 1970, of the batch's start.
 
     Attributes:
@@ -107,14 +110,14 @@ class KeyRun:
         batches: what was emitted, as serialised Arrow batches.
     """
 
-    def __init__(self, keyed: KeyedTask, key: Any, raw: bytes | None, now: int) -> None:
+    def __init__(self, keyed: KeyedTask, key: Any, memory: Memory | None, now: int) -> None:
         self._keyed = keyed
         self._rules = keyed.plan.keyed.rules
         self._attempt: Attempt = keyed.attempt
         self._key = key
         self._name = "" if key is None else name_of(key)
         self._now = now
-        self.memory = Memory() if raw is None else remembered(raw)
+        self.memory = memory or Memory()
         self.batches: list[bytes] = []
         self._live: Any = None
         self._fresh = False
@@ -159,15 +162,17 @@ class KeyRun:
             waiting, self.memory.waiting, self.memory.deadline = self.memory.waiting, [], None
             for _, packed in waiting:
                 said = "The event came before another one, which did not come in time."
-                self._leave(self._refused(Event.unpacked(packed), GapError, said))
+                # They met the budget when they came: it would stop the query at each restart.
+                late = self._refused(Event.unpacked(packed), GapError, said)
+                self._leave(late, budgeted=False)
 
     def _ordered(self, packed: Sequence[bytes]) -> list[tuple[Event, bytes]]:
         events = [(Event.unpacked(one), one) for one in packed]
-        if len(events) > 1:
-            if self._keyed.plan.keyed.sequence is None:
-                events.sort(key=lambda one: one[0].order())
-            else:
-                events.sort(key=lambda one: (one[0].facts.sequence or 0, one[0].order()))
+        numbered = self._keyed.plan.keyed.sequence is not None
+        if not numbered or len({one.facts.sequence for one, _ in events}) < len(events):
+            events = in_order(events)
+        if numbered:
+            events.sort(key=lambda one: one[0].facts.sequence or 0)
         return events
 
     def _run(self, events: list[tuple[Event, bytes]]) -> None:
@@ -225,13 +230,16 @@ class KeyRun:
         if isinstance(ended, Recovered):
             self._known[at] = ended.value
             return at
-        turn_over(self.memory, event.facts)
+        turn_over(self.memory, event.facts, self._rules)
         self._keyed.left(ended)
         return at + 1
 
-    def _leave(self, refused: _Refused) -> None:
+    def _leave(self, refused: _Refused, *, budgeted: bool = True) -> None:
         repeated = isinstance(refused.error, DuplicateError | StaleError)
-        trouble = Trouble(error=refused.error, progressed=False, budgeted=not repeated)
+        if repeated and self._attempt.only_counted(refused.error):
+            self._keyed.left("skipped", repeated=True)
+            return
+        trouble = Trouble(error=refused.error, progressed=False, budgeted=budgeted and not repeated)
         fact = self._enact(refused.event, trouble, refused.version, refused.state)
         self._keyed.left(str(fact), repeated=repeated)
 
@@ -242,14 +250,17 @@ class KeyRun:
         if self._shown[0] is not state:
             self._shown = state, excerpt(state, self._keyed.plan.step.policy.redact)
         facts = {
-            "payload": "record" if kafka else "row",
+            "payload": "record" if kafka and not isinstance(event.row, _Due) else "row",
             "state_key": self._name,
             "state_version": version,
             "state": self._shown[1] if state else "",
         }
 
         def read() -> Record:
-            return Record() if isinstance(event.row, _Due) else event.record(kafka=kafka)
+            if isinstance(event.row, _Due):
+                # A key's timers fail with letters of their own.
+                return row_record(as_json({"timer": event.row.now.isoformat()}), None)
+            return event.record(kafka=kafka)
 
         return self._attempt.failed(replace(trouble, facts=facts), read)
 
@@ -259,21 +270,29 @@ class KeyRun:
         if isinstance(event.row, _Due):
             return None
         if self._key is None:
-            said = f"The event has no key: its column {keyed.key!r} is null."
+            said = f"The event has no key: its column {keyed.key!r} is null or no text."
             return self._refused(event, NoKeyError, said)
         if event.facts.sequence is None and keyed.sequence is not None:
             said = f"The event has no number: its column {keyed.sequence!r} is null."
             return self._refused(event, NoKeyError, said)
         verdict = judge(memory, event.facts, self._rules)
-        if verdict is Verdict.GAP:
+        if verdict is Verdict.CONFLICT or verdict is Verdict.DUPLICATE:
+            turn_over(memory, event.facts, self._rules)
+        elif verdict is Verdict.GAP:
             verdict = wait(memory, event.facts.sequence or 0, packed, self._rules)
             if verdict is Verdict.ACCEPT:
                 return Verdict.GAP
+            if verdict is Verdict.DUPLICATE and self._another_waits(event.facts):
+                verdict = Verdict.TAKEN
         if verdict is Verdict.ACCEPT:
             return None
-        if verdict is Verdict.CONFLICT:
-            turn_over(memory, event.facts)
         return self._refused(event, *_REFUSALS[verdict])
+
+    def _another_waits(self, facts: Facts) -> bool:
+        """Whether the event that waits with this number is one of another id."""
+        waits = next(packed for number, packed in self.memory.waiting if number == facts.sequence)
+        known = Event.unpacked(waits).facts.event_id
+        return known is not None and facts.event_id is not None and known != facts.event_id
 
     def _refused(self, event: Event, kind: type[VersionError], said: str) -> _Refused:
         memory = self.memory
@@ -291,8 +310,8 @@ class KeyRun:
             msg = f"The function returned {type(update).__name__}, which is no sparkguard.Update."
             raise TypeError(msg)
         emit, timer = list(update.emit), self._due_at(update.timer)
-        if update.state is None:
-            return New(None, None, emit, timer)
+        if update.state is None or update.state is KEEP:
+            return New(update.state, None, emit, timer)
         data = self._keyed.encode(update.state)
         # What is emitted may be the state itself, which the next event must not change.
         read = alone or bool(emit) or len(data) < _LARGE
@@ -330,7 +349,11 @@ class KeyRun:
             apply(memory, event.facts, self._rules, new.data)
         if new.timer is not None:
             self.memory.timer = None if new.timer == _OFF else new.timer
-        self._live, self._fresh, self._unread = new.live, True, not new.read
+        if new.data is KEEP:
+            # The function may have changed the object that it was given.
+            self._fresh = False
+        else:
+            self._live, self._fresh, self._unread = new.live, True, not new.read
 
     def _due_at(self, timer: Any) -> int | None:
         if timer is None:

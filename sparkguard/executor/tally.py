@@ -54,6 +54,14 @@ class Tally:
         seen[1] += 1
         return int(seen[1])
 
+    def failed_again(self, like: Failure) -> bool:
+        """Count one more failure like a known one, unless that would be worth a line of its own."""
+        seen = self._top.get((like.stage, like.fingerprint))
+        if seen is None or worth_a_line(seen[1] + 1):
+            return False
+        seen[1] += 1
+        return True
+
     def cover(self, spans: Iterable[Span]) -> None:
         """Widen the source ranges by those of a batch."""
         for span in spans:
@@ -100,6 +108,11 @@ class Tally:
             stages=self.stages,
             top=tuple(_top(failure, count) for failure, count in self._top.values()),
         )
+
+
+def worth_a_line(seen: int) -> bool:
+    """Whether it is the 1st, 10th, 100th …: a flood of one failure is a handful of lines."""
+    return seen > 0 and str(seen).strip("0") == "1"
 
 
 def _top(failure: Failure, count: int) -> Top:

@@ -9,6 +9,8 @@ its module must be importable there.
 A handler that lets the pass go on whatever failed may say so in its class, ``goes_on:
 ClassVar[bool] = True``: then up to 200 failures are decided about together, which costs two
 fifths less. It gets them without the live exception, and subclasses do not inherit the promise.
+``lets_go`` promises more: that it always decides `Continue`. Then events that a state has seen
+already are only counted, but for the 1st, 10th, 100th of a kind in a task.
 """
 
 from sparkguard.core.failure import Category, Cause, Failure

@@ -11,6 +11,7 @@ class LogAndContinueHandler:
     """Skips the record: it is lost on purpose, counted and logged at a bounded rate."""
 
     goes_on: ClassVar[bool] = True
+    lets_go: ClassVar[bool] = True
 
     def decide(self, failure: Failure) -> Outcome:
         """Always `Continue`."""

@@ -15,8 +15,8 @@ class Stored(NamedTuple):
     """What is stored of one key.
 
     Attributes:
-        state: None where only events are stored that wait.
-        waiting: how many events wait for a missing one.
+        state: None where nothing is stored but events that wait, and what is remembered of others.
+        waiting: how many events wait for a missing one; 0 with a `ttl`, which keeps them apart.
     """
 
     version: int
@@ -34,8 +34,9 @@ def states(
     Args:
         checkpoint: of the query, which may be running.
         kind: the state's type.
-        operator: number of the stateful stage in its query.
+        operator: number of the stateful stage in its query; the last one before the output is 0.
     """
+    spark.streams.active  # noqa: B018  # it brings up what reading asks, where no query ran yet
     options = {"stateVarName": "memory", "operatorId": str(operator)}
     rows = spark.read.format("statestore").options(**options).load(checkpoint).collect()
     decode = state_codec(kind)[1]

@@ -7,7 +7,7 @@ from typing import Any, assert_type
 import msgspec
 
 from sparkguard.core.record import Record
-from sparkguard.core.update import Update
+from sparkguard.core.update import KEEP, Keep, Update
 from sparkguard.formats.json import Json
 from sparkguard.formats.raw import Raw
 from sparkguard.formats.text import Text
@@ -83,6 +83,8 @@ def other_store(batch: Any, batch_id: int) -> None: ...
 
 @stateful(key="id", state=Priced)
 def spent(state: Priced | None, order: Order) -> Update[Priced, Order]:
+    if state is None:
+        return Update(state=KEEP, emit=[order])
     return Update(state=state, emit=[order])
 
 
@@ -98,7 +100,7 @@ store(None, 1)
 other_store(None, batch_id=1)
 
 assert_type(spent(None, Order(1)), Update[Priced, Order])
-assert_type(spent(None, Order(1)).state, Priced | None)
+assert_type(spent(None, Order(1)).state, Priced | Keep | None)
 
 price("x")  # type: ignore[arg-type]
 spent(Order(1), Order(1))  # type: ignore[arg-type]

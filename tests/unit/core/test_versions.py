@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparkguard.core.update import KEEP
 from sparkguard.core.versions import (
     Facts,
     Memory,
@@ -18,6 +19,7 @@ from sparkguard.core.versions import (
     wait,
 )
 
+TURNS = {Verdict.ACCEPT, Verdict.CONFLICT, Verdict.DUPLICATE}
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 numbers = st.one_of(st.none(), st.integers(0, 6))
@@ -27,15 +29,22 @@ rules = st.builds(
 )
 
 
-def by_definition(applied: list[Facts], met: list[int], one: Facts, rules: Rules) -> Verdict:
+def by_definition(
+    applied: list[Facts], version: int, met: list[int], one: Facts, rules: Rules
+) -> Verdict:
     """The verdict from all that ever happened, which nobody could store."""
     ids = [earlier.event_id for earlier in applied if earlier.event_id is not None]
-    if one.event_id in ids[len(ids) - min(rules.remember, len(ids)) :]:
-        return Verdict.DUPLICATE
+    ids = ids[len(ids) - min(rules.remember, len(ids)) :]
     verdict = None if one.sequence is None else by_number(applied, met, one.sequence, rules)
+    if verdict is Verdict.GAP:
+        return verdict
+    if one.event_id in ids:
+        return Verdict.DUPLICATE
+    if verdict is Verdict.DUPLICATE and ids and one.event_id is not None:
+        return Verdict.TAKEN
     if verdict is not None:
         return verdict
-    conflict = one.expected is not None and one.expected != len(applied)
+    conflict = one.expected is not None and one.expected != version
     return Verdict.CONFLICT if conflict else Verdict.ACCEPT
 
 
@@ -51,30 +60,34 @@ def by_number(applied: list[Facts], met: list[int], number: int, rules: Rules) -
     return None
 
 
-@given(st.lists(st.tuples(facts, st.booleans()), max_size=25), rules)
+@given(st.lists(st.tuples(facts, st.sampled_from(["new", "kept", "fails"])), max_size=25), rules)
 def test_verdicts_are_those_of_the_whole_history(
-    events: list[tuple[Facts, bool]], rules: Rules
+    events: list[tuple[Facts, str]], rules: Rules
 ) -> None:
     """Whatever comes, in whatever order: what is remembered tells what the history would.
 
-    The flag says whether the event's function succeeds.
+    The word says what the event's function does: a new state, the old one, or it fails.
     """
     memory = Memory()
     applied: list[Facts] = []
     met: list[int] = []
-    for one, succeeds in events:
+    version = 0
+    for one, what in events:
         verdict = judge(memory, one, rules)
-        assert verdict is by_definition(applied, met, one, rules)
-        if verdict is Verdict.ACCEPT and succeeds:
-            apply(memory, one, rules, b"state")
+        assert verdict is by_definition(applied, version, met, one, rules)
+        if verdict is Verdict.ACCEPT and what != "fails":
+            version += what == "new"
+            apply(memory, one, rules, b"%d" % version if what == "new" else KEEP)
             applied.append(one)
-        elif verdict in {Verdict.ACCEPT, Verdict.CONFLICT}:
-            turn_over(memory, one)
-        if one.sequence is not None and verdict in {Verdict.ACCEPT, Verdict.CONFLICT}:
+        elif verdict in TURNS:
+            turn_over(memory, one, rules)
+        low = rules.first is not None and (one.sequence or 0) < rules.first
+        if one.sequence is not None and verdict in TURNS and not low:
             met.append(one.sequence)
         memory = remembered(stored(memory))
 
-        assert memory.version == len(applied)
+        assert (memory.version, memory.state) == (version, b"%d" % version if version else None)
+        assert memory.empty <= (memory == Memory())
         assert len(memory.ids) <= rules.remember
     known = [one.sequence for one in applied if one.sequence is not None]
     assert known == sorted(set(known))

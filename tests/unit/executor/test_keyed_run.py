@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 import sparkguard as sg
+from sparkguard import pickling
 from sparkguard.core.versions import remembered
 from sparkguard.errors import StageFailedError
 from sparkguard.executor.encode import schema_of
@@ -62,6 +64,8 @@ def log(state: Log | None, event: Event) -> sg.Update[Log, Said]:
             return sg.Update(state=state, emit=[Said(event.what, "many")])  # type: ignore[arg-type]
         case "gone":
             return sg.Update(state=None)
+        case "refused":
+            return sg.Update(state=sg.KEEP, emit=[Said(event.what, len(state.seen) - 1)])
         case "later":
             return sg.Update(state=state, timer=timedelta(seconds=10))
         case "unreadable":
@@ -73,7 +77,7 @@ def log(state: Log | None, event: Event) -> sg.Update[Log, Said]:
 class Keys:
     """A stateful stage, its keys, and what became of its events."""
 
-    def __init__(self, stage: sg.Stage[Any, Any], **changes: Any) -> None:
+    def __init__(self, stage: sg.Stage[Any, Any], ttl: int | None = None, **changes: Any) -> None:
         self.sink = ListSink()
         keyed = stage.keyed
         assert keyed is not None
@@ -102,7 +106,8 @@ class Keys:
             columns=tuple(None if name is None else ORDER.index(name) for name in keyed.facts),
         )
         self.work = Work.begin(plan, ManualTask())
-        self.processor = Processor(b"", None, None)
+        waits = keyed.rules.first is not None
+        self.processor = Processor(b"", ttl, None, waits=waits)
         self.processor._keyed = KeyedTask(self.plan, self.work)
         self.tester = TwsTester(self.processor, timeMode="ProcessingTime")
         self.at(NOW)
@@ -121,7 +126,9 @@ class Keys:
         ]
         packed = self._packer.batch(pa.RecordBatch.from_arrays(columns, list(ORDER)))
         row = Row("key", PACKED)
-        return self._emitted(self.tester.test(key, [row(key, one) for one in packed]))
+        return self._emitted(
+            self.tester.test(key, [row(key, pickling.pack([one])) for one in packed])
+        )
 
     def _emitted(self, rows: Any) -> list[Any]:
         schema = schema_of(self.plan.plan.shape)
@@ -230,9 +237,9 @@ batches = st.integers(1, 8).flatmap(
 
 
 @settings(max_examples=60)
-@given(batches, st.sets(st.integers(1, 8), max_size=2))
+@given(batches, st.dictionaries(st.integers(1, 8), st.sampled_from(["bad", "refused"]), max_size=4))
 def test_a_sequence_without_gaps_is_applied_once_and_in_order(
-    batches: Sequence[Sequence[int]], bad: set[int]
+    batches: Sequence[Sequence[int]], whats: dict[int, str]
 ) -> None:
     """Whatever comes twice, early or late, in whatever batches: as one event after the other."""
     keys = Keys(stage(sequence="seq", first=1, event_id="id"))
@@ -240,17 +247,23 @@ def test_a_sequence_without_gaps_is_applied_once_and_in_order(
     for numbers in batches:
         said += keys.give(
             *(
-                Event("a", seq=number, id=str(number), what="bad" if number in bad else "fine")
+                Event("a", seq=number, id=str(number), what=whats.get(number, "fine"))
                 for number in numbers
             )
         )
         if (memory := keys.memory()) is not None:
             assert memory.version <= max([*numbers, memory.applied or 0])
 
-    good = [number for number in range(1, max(batches[-1]) + 1) if number not in bad]
-    assert (keys.seen() if good else []) == good
-    assert [one["count"] for one in said] == list(range(1, len(good) + 1))
-    assert not keys.memory().waiting
+    state: list[int] = []
+    told: list[int] = []
+    for number in range(1, max(batches[-1]) + 1):
+        what = whats.get(number, "fine")
+        state += [number] if what == "fine" else []
+        told += [] if what == "bad" else [len(state)]
+    memory = keys.memory()
+    assert (keys.seen() if state else []) == state
+    assert (memory.version, memory.waiting) == (len(state), [])
+    assert [one["count"] for one in said] == told
     assert set(keys.letters()) <= {"ValueError"}
     assert keys.work.tally.records_in == sum(map(len, batches))
     keys.counts()
@@ -283,6 +296,99 @@ def test_versions_that_are_expected() -> None:
     assert keys.seen() == ["first", "again", "whatever"]
     assert keys.letters() == ["ConflictError"]
     assert keys.sink.stored[0].failure.state_version == 1
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.integers(0, 12),
+                st.one_of(st.none(), st.integers(0, 5)),
+                st.sampled_from(["fine", "refused", "bad", "gone"]),
+            ),
+            max_size=8,
+        ),
+        max_size=4,
+    )
+)
+def test_commands_are_answered_as_one_after_the_other(
+    batches: list[list[tuple[int, int | None, str]]],
+) -> None:
+    """Against an oracle: a refused command raises no version, and none is answered twice."""
+    keys = Keys(stage(event_id="id", expected_version="expected"))
+    state: list[str] = []
+    answered: set[int] = set()
+    said: list[Any] = []
+    told: list[Any] = []
+    for commands in batches:
+        said += keys.give(
+            *(Event("a", id=str(id_), expected=at, what=what) for id_, at, what in commands)
+        )
+        for id_, at, what in commands:
+            if id_ in answered or what == "bad" or at not in {None, len(state)}:
+                continue
+            answered.add(id_)
+            if what == "gone":
+                state, answered = [], set()
+                continue
+            state += [what] if what == "fine" else []
+            told.append({"what": what, "count": len(state)})
+
+    memory = keys.memory()
+    assert said == told
+    assert (memory is None) == (not answered)
+    if memory is not None:
+        assert (memory.version, set(memory.ids)) == (len(state), set(map(str, answered)))
+    assert (keys.seen() if state else []) == state
+    keys.counts()
+
+
+@pytest.mark.parametrize("large", ["", "x" * 5_000])
+def test_a_state_that_is_kept(large: str) -> None:
+    """Neither it nor its version changes, even where the function changed the object in place."""
+
+    @sg.stateful(key="k", state=Log, event_id="id", returns=Said, on_timer=log)
+    def decide(state: Log | None, event: Event) -> Any:
+        new = state or Log([large] if event.what == "open" else [])
+        new.seen.append(event.what)
+        if state is None and event.what != "open":
+            return sg.Update(state=sg.KEEP, timer=timedelta(seconds=1))
+        if event.what == "refused":
+            return sg.Update(state=sg.KEEP, emit=[Said(event.what, len(new.seen))])
+        return sg.Update(state=new)
+
+    keys = Keys(decide)
+    keys.give(Event("a", id="0", what="early"))
+    assert (keys.memory().version, keys.memory().state, keys.memory().ids) == (0, None, ["0"])
+    assert list(keys.tester.handle._timers.listTimers("a")) == [NOW + 1_000]
+    whats = {"0": "early", "1": "open", "2": "refused", "3": "in", "4": "refused", "5": "in"}
+    events = [Event("a", id=id_, what=what) for id_, what in whats.items()]
+    said = [*keys.give(*events[:5]), *keys.give(*events[3:])]
+
+    assert [one["count"] for one in said] == [3, 4]
+    assert keys.seen() == [large, "open", "in", "in"]
+    assert keys.memory().version == 3
+    assert keys.memory().ids == list(whats)
+    assert keys.letters() == []
+    assert keys.counts()["repeated"] == 3
+
+
+def test_a_timer_of_a_key_without_a_state() -> None:
+    """Nothing is stored of the key but that: it fires all the same."""
+    states: list[Any] = []
+
+    def due(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        states.append(state)
+        return sg.Update(state=sg.KEEP)
+
+    def ask(state: Log | None, event: Event) -> sg.Update[Log, Said]:
+        return sg.Update(state=sg.KEEP, timer=timedelta(seconds=1))
+
+    keys = Keys(sg.stateful(key="k", state=Log, on_timer=due)(ask))
+    keys.give(Event("a"))
+    keys.at(NOW + 1_000)
+    assert (states, keys.memory()) == ([None], None)
 
 
 def test_repeated_events_use_up_no_budget() -> None:
@@ -322,6 +428,95 @@ def test_what_waits_too_long_fails() -> None:
     assert keys.seen() == [1, 2, 3]
 
 
+def test_another_event_of_one_number() -> None:
+    """P1: it is a conflict, not a duplicate: it was never applied, so it may not be left out."""
+    keys = Keys(stage(sequence="seq", event_id="id", first=1))
+    keys.give(Event("a", 3, "C", what="bad"), Event("a", 3, "D"), Event("a", 3, "C"))
+    keys.give(Event("a", 1, "A"), Event("a", 2, "B"), Event("a", 4, "E"), Event("a", 4, "F"))
+    assert keys.seen() == [1, 2, 4]
+    assert sorted(keys.letters()) == ["ConflictError", "ConflictError", "ValueError"]
+    assert keys.counts()["repeated"] == 1
+
+
+def test_a_duplicate_takes_the_turn_of_its_number() -> None:
+    """P1: an id that is known already, under the next number, holds up nobody behind it."""
+    keys = Keys(stage(sequence="seq", event_id="id", first=1))
+    keys.give(Event("a", 4, "A"), Event("a", 5, "E"))
+    keys.give(*(Event("a", number, one) for number, one in ((1, "A"), (2, "B"), (3, "A"))))
+    assert (keys.seen(), keys.memory().waiting, keys.letters()) == ([1, 2, 5], [], [])
+    keys.give(Event("a", 6, "F"), Event("a", 0, "A"))
+    assert keys.seen() == [1, 2, 5, 6]
+
+
+def test_a_conflict_takes_the_turn_of_its_number() -> None:
+    """P1: those behind it do not wait for it, for it will not come under this number."""
+    keys = Keys(stage(sequence="seq", expected_version="expected", first=1))
+    keys.give(Event("a", 1), Event("a", 2, expected=7), Event("a", 3))
+    assert (keys.seen(), keys.memory().waiting, len(keys.letters())) == ([1, 3], [], 1)
+
+
+def test_a_deleted_key_keeps_what_waits() -> None:
+    """P1: events that wait have not had their turn, whatever became of the state meanwhile."""
+    keys = Keys(stage(sequence="seq", first=1))
+    keys.give(Event("a", 3))
+    keys.give(Event("a", 1, what="gone"))
+    assert [number for number, _ in keys.memory().waiting] == [3]
+    keys.give(Event("a", 1), Event("a", 2))
+    assert keys.seen() == [1, 2, 3]
+
+
+def test_a_misfit_leaves_those_that_wait() -> None:
+    """P1: a stretch that is gone through again lets no event wait twice, and forgets none."""
+    keys = Keys(stage(sequence="seq", first=1))
+    keys.give(Event("a", 1), Event("a", 2, what="misfit"), Event("a", 4))
+    assert [number for number, _ in keys.memory().waiting] == [4]
+    keys.give(Event("a", 3))
+    assert (keys.seen(), len(keys.letters())) == ([1, 3, 4], 1)
+
+
+def test_a_gap_that_moves_has_its_whole_time() -> None:
+    """Each missing event has `gap_timeout` from when those before it came."""
+    keys = Keys(stage(sequence="seq", first=1, gap_timeout=timedelta(seconds=10)))
+    keys.give(Event("a", 2), Event("a", 4))
+    keys.at(NOW + 9_000)
+    keys.give(Event("a", 1))
+    keys.at(NOW + 11_000)
+    assert (keys.seen(), keys.letters(), keys.memory().deadline) == ([1, 2], [], NOW + 19_000)
+    keys.at(NOW + 19_000)
+    assert (len(keys.letters()), keys.memory().deadline) == (1, None)
+
+
+def test_what_waited_too_long_uses_up_no_budget() -> None:
+    """P5: it was counted when it came; a stage that stopped for it would stop at each restart."""
+    from sparkguard.core.policy import Budget
+
+    budget = Budget(max_ratio=0.5, window=10)
+    keys = Keys(stage(sequence="seq", first=1, gap_timeout=timedelta(seconds=1)), budget=budget)
+    keys.give(*(Event("a", number) for number in range(2, 14)))
+    keys.at(NOW + 1_000)
+    assert len(keys.letters()) == 12
+
+
+def test_a_timer_that_fails() -> None:
+    """P2: it is a letter of its own, each time, and the state stays; it is not set again."""
+
+    def remind(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        raise ValueError("no")
+
+    keys = Keys(stage(on_timer=remind))
+    for _ in range(2):
+        keys.give(Event("a", what="later"))
+        keys.at(keys.memory().timer)
+        assert keys.memory().timer is None
+    assert keys.letters() == ["ValueError"] * 2
+    first, second = keys.sink.stored
+    assert first.id != second.id
+    assert (first.failure.payload, json.loads(first.failure.record.value or b"")) == (
+        "row",
+        {"timer": "2023-11-14T22:13:30+00:00"},
+    )
+
+
 def test_timers() -> None:
     """One a key: it fires once, its update is an update, and a raise changes nothing."""
     calls: list[datetime] = []
@@ -349,7 +544,7 @@ def test_timers() -> None:
     assert keys.seen() == ["later", "later", "later", "late"]
     assert keys.letters() == ["ValueError"]
     failure = keys.sink.stored[0].failure
-    assert (failure.state_key, failure.state_version, failure.record.value) == ("a", 4, None)
+    assert (failure.state_key, failure.state_version) == ("a", 4)
     keys.counts()
 
     keys.give(Event("a", what="later"))
@@ -479,3 +674,113 @@ def test_a_long_key_and_many_events() -> None:
     said = keys.give(*(Event("a", what="fine") for _ in range(10_000)))
     assert [one["count"] for one in said] == list(range(1, 10_001))
     assert keys.memory().version == 10_000
+
+
+def test_what_comes_again_and_again_is_only_counted() -> None:
+    """P5: each is in the ledger; described, and put before a handler, is the 1st, 10th, 100th."""
+    keys = Keys(stage(sequence="seq"))
+    keyed = keys.processor._keyed
+    assert keyed is not None
+    asked: list[str] = []
+    failed = keyed.attempt.failed
+
+    def ask(trouble: Any, read: Any) -> Any:
+        asked.append(type(trouble.error).__name__)
+        return failed(trouble, read)
+
+    keyed.attempt.failed = ask  # type: ignore[method-assign,assignment]
+    keys.give(*(Event("a", seq=seq) for seq in range(250)))
+    keys.give(*(Event("a", seq=seq) for seq in range(250)))
+
+    assert asked == ["StaleError"] * 3 + ["DuplicateError"]
+    assert keys.counts() == {
+        "entered": 500,
+        "skipped": 250,
+        "repeated": 250,
+        "failed_attempts": 250,
+    }
+    assert [top.count for top in keys.work.tally.entry().top] == [249, 1]
+
+
+def test_what_comes_again_is_a_letter_where_the_settings_say_so() -> None:
+    """P5: only what is let go whatever it is may be counted without asking."""
+    handlers = (("sparkguard.errors.StaleError", policy().handler),)
+    keys = Keys(stage(sequence="seq"), by_exception=handlers)
+    keys.give(Event("a", seq=20), *(Event("a", seq=20) for _ in range(20)))
+    keys.give(*(Event("a", seq=seq) for seq in range(20)))
+
+    assert keys.letters() == ["StaleError"] * 20
+    assert keys.counts()["skipped"] == 20
+
+
+def test_what_waits_outlives_a_forgotten_state() -> None:
+    """P1: Spark forgets a state after its `ttl`; events that wait were counted nowhere yet."""
+    keys = Keys(stage(sequence="seq", first=1, gap_timeout=timedelta(seconds=5)), ttl=1_000)
+    keys.give(Event("a", seq=1), Event("a", seq=3))
+    keys.give(Event("b", seq=1), Event("b", seq=3), key="b")
+    for key in ("a", "b"):
+        keys.tester.deleteState(MEMORY, key)
+    keys.give(Event("b", seq=2), Event("b", seq=1), key="b")
+    keys.at(NOW + 5_000)
+
+    assert keys.memory() is None
+    assert keys.letters() == ["GapError"]
+    assert keys.seen("b") == [1, 2, 3]
+    assert keys.counts()["dead_lettered"] == 1
+
+
+@pytest.mark.parametrize("first", [-(2**63), 2**63 - 2])
+def test_a_sequence_at_the_ends_of_its_range(first: int) -> None:
+    """The lowest and the highest 64-bit number are stored, awaited, and over at the end."""
+    keys = Keys(stage(sequence="seq", first=first))
+    keys.give(Event("a", seq=first + 1))
+    assert keys.memory().waiting[0][0] == first + 1
+    keys.give(Event("a", seq=first), Event("a", seq=first))
+    keys.give(Event("a", seq=first + 1), Event("a", seq=2**63 - 1))
+
+    assert keys.seen() == [first, first + 1]
+    assert keys.counts()["repeated"] == (2 if first < 0 else 3)
+    assert len(keys.memory().waiting) == (1 if first < 0 else 0)
+
+
+def test_what_a_function_may_not_return() -> None:
+    """No update, or a state, timer or emit of another type: the event fails and changes nothing."""
+    bad: list[Any] = [
+        None,
+        Log(),
+        sg.Update(state=3),
+        sg.Update(state=object()),
+        sg.Update(state=Log(), timer=5),  # type: ignore[arg-type]
+        sg.Update(state=Log(), emit=3),  # type: ignore[arg-type]
+    ]
+
+    def step(state: Log | None, event: Event) -> Any:
+        return bad[event.seq] if event.seq is not None else sg.Update(state=Log(["good"]))
+
+    timed = sg.stateful(key="k", state=Log, returns=Said, on_timer=log)
+    keys = Keys(timed(step))
+    keys.give(Event("a"), *(Event("a", seq=seq) for seq in range(len(bad))))
+
+    assert keys.seen() == ["good"]
+    assert keys.memory().version == 1
+    assert keys.letters() == ["TypeError"] * len(bad)
+
+
+def test_a_clock_that_goes_back() -> None:
+    """Nothing fires early or is lost: what is due waits until the clock is there again."""
+    calls: list[datetime] = []
+
+    def remind(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        calls.append(now)
+        return sg.Update(state=state)
+
+    keys = Keys(stage(sequence="seq", first=1, on_timer=remind, gap_timeout=timedelta(seconds=9)))
+    keys.give(Event("a", seq=1, what="later"), Event("a", seq=3))
+    keys.tester._currentProcessingTimeMs = NOW - 60_000
+    keys.give(Event("a", seq=4))
+    assert keys.at(NOW - 60_000 + 8_999) == []
+    assert len(keys.memory().waiting) == 2
+    keys.at(NOW - 60_000 + 9_000)
+    assert (keys.letters(), calls) == (["GapError", "GapError"], [])
+    keys.at(NOW + 10_000)
+    assert [one.timestamp() * 1000 for one in calls] == [NOW + 10_000]
