@@ -85,6 +85,7 @@ class Guard:
         self._journals = Journals(self._state)
         self._stop = Stop(self._state)
         self._flows: dict[str, tuple[str, ...]] = {}
+        self._places: dict[str, str] = {}
         self._batch_stages: set[str] = set()
         self._mailboxes: dict[str, Mailbox] = {}
         self._reach = Reach(self.sinks)
@@ -268,7 +269,9 @@ class Guard:
             ConfigError: the settings of the stage are wrong.
         """
         shape = emitted_shape(stage)
-        self._take_name(stage.name, (stage.name,))
+        # By its place: a notebook's cell that runs again makes another object.
+        place = f"{stage.__module__}.{getattr(stage, '__qualname__', '')}"
+        self._take_name(stage.name, (stage.name,), place)
         policy = self._policy(stage, None)
         check_settings(stage.name, self.settings, policy)
         policy = with_versions(policy)
@@ -316,8 +319,9 @@ class Guard:
         ]
         Supervisor(runs, self._stop, desk.clock, grace=grace).run()
 
-    def _take_name(self, name: str, stages: tuple[str, ...]) -> None:
-        if self._flows.get(name, stages) != stages:
+    def _take_name(self, name: str, stages: tuple[str, ...], place: str = "") -> None:
+        known = self._flows.get(name, stages), self._places.setdefault(name, place)
+        if known != (stages, place):
             raise StageError(f"The guard has another flow named {name!r}; name this one otherwise.")
         self._flows[name] = stages
 

@@ -7,6 +7,7 @@ and calls the `Processor` with them; what it emits becomes columns, by an Arrow 
 from __future__ import annotations
 
 import functools
+import json
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from sparkguard import pickling
 from sparkguard.config.model import Settings
-from sparkguard.core.evolution import misfit, outline
+from sparkguard.core.evolution import misfit, outline, refixed
 from sparkguard.core.keyed import Keyed
 from sparkguard.core.policy import Handler, Policy
 from sparkguard.core.shape import Shape
@@ -119,7 +120,8 @@ class Stateful:
         """
         self._look(frame)
         self.bound.check(frame, sinks_of([self.policy], self.bound.sinks))
-        check_type(self.state, self.name, self.keyed.state)
+        kind = dict(frame.dtypes)[self.keyed.key]
+        check_stored(self.state, self.name, self.keyed, kind)
         shown = [name for name in frame.columns if name != ORIGIN_COLUMN]
         hidden = [ORIGIN_COLUMN] if ORIGIN_COLUMN in frame.columns else []
         frame = frame.select(*map(quoted, [*shown, *hidden]))
@@ -141,16 +143,7 @@ class Stateful:
             )
         if not frame.isStreaming:
             raise StageError("a state needs a stream, and the frame is none.", stage=self.name)
-        types = dict(frame.dtypes)
-        for name, allowed in _columns(self.keyed):
-            if name not in types:
-                have = ", ".join(types)
-                msg = f"it takes the column {name!r}, which the frame has not; it has: {have}."
-                raise StageError(msg, stage=self.name)
-            if types[name] not in allowed:
-                words = "a whole number" if allowed is _WHOLE else "text, bytes or a whole number"
-                msg = f"the column {name!r} is {types[name]} and must be {words}: cast it."
-                raise StageError(msg, stage=self.name)
+        check_columns(self.name, self.keyed, frame.dtypes)
         provider = frame.sparkSession.conf.get(_PROVIDER, "") or ""
         if "RocksDB" not in provider:
             raise ConfigError(
@@ -223,29 +216,70 @@ def emitted_shape(stage: Any) -> Shape:
     return shape_of(stage.signature().output, where=f"Stage {stage.name!r}")
 
 
-def check_type(state: State, stage: str, kind: Any) -> None:
-    """Compare a state's type with those that its stage had before, and remember it.
+def check_columns(stage: str, keyed: Keyed, columns: list[tuple[str, str]]) -> None:
+    """Look whether a frame has the columns that a stage names, each once and of a fitting type.
 
     Raises:
-        ConfigError: states of an earlier one cannot be read; names the field.
+        StageError: it has not; names the column.
+    """
+    types, names = dict(columns), [name for name, _ in columns]
+    for name, allowed in _columns(keyed):
+        words = "a whole number" if allowed is _WHOLE else "text, bytes or a whole number"
+        if name not in types:
+            have = ", ".join(types)
+            msg = f"it takes the column {name!r}, which the frame has not; it has: {have}."
+        elif names.count(name) > 1:
+            msg = f"it takes the column {name!r}, and the frame has several of that name: drop one."
+        elif types[name] not in allowed:
+            msg = f"the column {name!r} is {types[name]} and must be {words}: cast it."
+        else:
+            continue
+        raise StageError(msg, stage=stage)
+
+
+def check_stored(state: State, stage: str, keyed: Keyed, key: str) -> None:
+    """Compare a stage with what its checkpoint was made by, and remember it.
+
+    Args:
+        key: Spark's type of the key.
+
+    Raises:
+        ConfigError: states of an earlier type cannot be read, names the field; or Spark could
+            not go on from the checkpoint.
         StageError: a state cannot be of this type.
     """
-    name = f"stateful/{quote(stage, safe='')}"
+    name, kind = f"stateful/{quote(stage, safe='')}", keyed.state
+    anew = f"start with a new checkpoint, and delete {name}.json in the state at {state.path!r}."
     try:
         now = outline(kind)
     except TypeError as error:
         raise StageError(f"its state cannot be of this type: {error}", stage=stage) from error
-    known = state.load(name) or []
-    for before in known:
+    known = state.load(name) or {}
+    if isinstance(known, list):  # as it was before `fixed` was noted
+        known = {"types": known}
+    for before in known.get("types", ()):
         wrong = misfit(before, now)
         if wrong is not None:
             raise ConfigError(
                 f"Stage {stage!r}: its stored states cannot be read as {_name(kind)}: {wrong}. "
-                "Give a new field a default and leave the type of an old one as it is; or start "
-                f"with a new checkpoint, and delete {name}.json in the state at {state.path!r}."
+                "Give a new field a default and leave the type of an old one as it is; or " + anew
             )
-    if now not in known:
-        state.store(name, [*known, now])
+    forgets = keyed.ttl is not None
+    waits = forgets and keyed.rules.first is not None
+    fixed = {"key": key, "timed": keyed.timed, "ttl": forgets, "waits": waits}
+    changed = refixed(known.get("fixed", fixed), fixed)
+    if changed is not None:
+        raise ConfigError(
+            f"Stage {stage!r}: Spark cannot go on from its checkpoint: {changed}. Leave that as "
+            "it was; or " + anew
+        )
+    types = known.get("types", [])
+    # As text: a default may be NaN, which equals nothing.
+    if json.dumps(now) not in map(json.dumps, types):
+        types = [*types, now]
+    noted = {"types": types, "fixed": fixed}
+    if noted != known:
+        state.store(name, noted)
 
 
 def _name(kind: Any) -> str:

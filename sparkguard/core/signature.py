@@ -121,12 +121,16 @@ def batch_signature(
 
 
 def keyed_signature(
-    function: Callable[..., Any], returns: Any = None, namespace: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    state: Any,
+    returns: Any = None,
+    namespace: Mapping[str, Any] | None = None,
 ) -> Signature:
     """The signature of a stateful stage's function: what an event is, and what is emitted.
 
     Raises:
-        StageError: the function does not take state and event, or does not say what it emits.
+        StageError: the function does not take state and event, its annotations are of another
+            state, or it does not say what it emits.
     """
     _refuse_wrong_kind(function, "stateful")
     try:
@@ -137,14 +141,54 @@ def keyed_signature(
         raise StageError(msg) from None
     hints = _Hints(unwrapped(function), namespace or {})
     takes = hints.get(named[1]) if len(named) > 1 else Any
+    gives = hints.returned(required=returns is None)
+    parts = get_args(gives) if get_origin(gives) is Update else ()
+    _refuse_other_state(state, hints.known(named[0].name), takes, parts)
+    says = isinstance(gives, type) and gives not in (Any, inspect.Signature.empty)
+    if returns is not None and says and not issubclass(Update, gives):
+        msg = f"it gives sparkguard.Update, and is annotated to return {_name(gives)}."
+        raise StageError(msg)
     if returns is None:
-        gives = hints.returned(required=True)
-        parts = get_args(gives)
-        if get_origin(gives) is not Update or len(parts) != 2:  # noqa: PLR2004  # state, element
+        if len(parts) != 2:  # noqa: PLR2004  # state, element
             msg = "say what it emits: returns=Report, or the annotation sg.Update[State, Report]."
             raise StageError(msg)
         returns = parts[1]
     return Signature(input=takes, output=returns, output_optional=is_optional(returns))
+
+
+def _refuse_other_state(state: Any, first: Any, second: Any, parts: tuple[Any, ...]) -> None:
+    """Refuse annotations that cannot be of the declared state."""
+    if _is_other(first, state):
+        if not _is_other(second, state) and second is not Any:
+            msg = "its parameters are swapped: the state comes first, as in (state, event)."
+            raise StageError(msg)
+        msg = f"its first parameter is annotated {_name(first)}, and state= is {_name(state)}."
+        raise StageError(msg)
+    if parts and _is_other(parts[0], state):
+        msg = f"it is annotated to give Update[{_name(parts[0])}, …], and state= is {_name(state)}."
+        raise StageError(msg)
+
+
+def _is_other(annotation: Any, state: Any) -> bool:
+    """Whether a class that is annotated is surely none of the state's."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        real = [part for part in get_args(annotation) if part is not type(None)]
+        return bool(real) and all(_is_other(part, state) for part in real)
+    one, other = get_origin(annotation) or annotation, get_origin(state) or state
+    if one in (Any, object) or not isinstance(one, type) or not isinstance(other, type):
+        return False
+    if typing.is_typeddict(one):
+        return one is not other and not issubclass(dict, other)
+    try:
+        return not issubclass(other, one)
+    except TypeError:  # a protocol with attributes
+        return False
+
+
+def _name(annotation: Any) -> str:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return " | ".join(_name(part) for part in get_args(annotation) if part is not type(None))
+    return getattr(annotation, "__name__", None) or repr(annotation)
 
 
 def third_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
@@ -225,6 +269,13 @@ class _Hints:
 
     def get(self, parameter: inspect.Parameter) -> Any:
         return self._resolve(parameter.name)
+
+    def known(self, parameter: str) -> Any:
+        """The annotation; Any where there is none, or none that can be resolved."""
+        try:
+            return self._resolve(parameter)
+        except StageError:
+            return Any
 
     def is_one(self, parameter: inspect.Parameter, wanted: type) -> bool:
         """Whether it is annotated with this class."""

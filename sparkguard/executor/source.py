@@ -172,9 +172,9 @@ def as_json(values: dict[str, Any]) -> str:
     """The columns of a row as a JSON object; whatever they hold is written."""
     try:
         return json.dumps(values, default=_plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        # JSON has no NaN; the text is what Spark's own to_json writes.
-        return json.dumps(_finite(values), default=_plain, ensure_ascii=False)
+    except (ValueError, TypeError):
+        # JSON has no NaN; the text is what Spark's own to_json writes. Its keys are text.
+        return json.dumps(_written(values), default=_plain, ensure_ascii=False)
 
 
 def _instant(since: int | None) -> datetime | None:
@@ -213,14 +213,19 @@ def _taken_apart(scalar: pa.Scalar) -> Any:
     return scalar.cast(pa.string()).as_py()
 
 
-def _finite(value: Any) -> Any:
+def _written(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {_named(name): _written(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_written(one) for one in value]
     return value
+
+
+def _named(name: Any) -> Any:
+    name = _written(name)
+    return name if name is None or isinstance(name, str | int | float) else _plain(name)
 
 
 def _all_equal(column: pa.Array) -> bool:

@@ -116,7 +116,8 @@ class Stage(Generic[P, R]):
             return batch_signature(self.function, self.__dict__["_namespace"])
         namespace = self.__dict__["_namespace"]
         if self.kind == "stateful":
-            return keyed_signature(self.function, self.returns, namespace)
+            state = Any if self.keyed is None else self.keyed.state
+            return keyed_signature(self.function, state, self.returns, namespace)
         return signature_of(
             self.function, kind=self.kind, returns=self.returns, namespace=namespace
         )

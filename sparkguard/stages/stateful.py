@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import typing
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+from sparkguard.core.callables import is_coroutine, is_generator
 from sparkguard.core.keyed import Keyed
 from sparkguard.core.versions import Rules
 from sparkguard.errors import StageError
-from sparkguard.stages.base import P, R, Stage, record_stage
+from sparkguard.stages.base import P, R, Stage, record_stage, stage_name
 
 _INT64 = 2**63
 
 
 def stateful(  # noqa: PLR0913  # each is a guard of its own
+    function: None = None,
+    /,
     *,
     key: str,
     state: Any,
@@ -37,6 +42,7 @@ def stateful(  # noqa: PLR0913  # each is a guard of its own
     twice for one event, and what it did to the state it was given does not count.
 
     Args:
+        function: none: the stage is declared with parentheses, ``@sg.stateful(key=…, state=…)``.
         key: the column whose value owns a state; text, bytes or a whole number.
         state: the state's type: a msgspec struct, dataclass, TypedDict, pydantic model or dict.
         returns: what one emitted element is, unless the annotation is ``Update[State, Element]``.
@@ -57,27 +63,109 @@ def stateful(  # noqa: PLR0913  # each is a guard of its own
     Raises:
         StageError: what is said does not fit together.
     """
-    keyed = Keyed(
-        key=key,
-        state=state,
-        sequence=sequence,
-        event_id=event_id,
-        expected_version=expected_version,
-        rules=Rules(first=first, remember=remember, buffer=buffer),
-        gap_timeout=gap_timeout.total_seconds(),
-        ttl=None if ttl is None else ttl.total_seconds(),
-        on_timer=on_timer,
-    )
+    columns = {
+        "key": key,
+        "sequence": sequence,
+        "event_id": event_id,
+        "expected_version": expected_version,
+    }
+    numbers = {"first": first, "remember": remember, "buffer": buffer}
+    times = {"gap_timeout": gap_timeout, "ttl": ttl}
 
     def decorate(plain: Callable[P, R]) -> Stage[P, R]:
-        options = {"name": name, "returns": returns, "keyed": keyed}
-        stage: Stage[Any, Any] = record_stage("stateful", plain, **options)
+        where = stage_name(plain, name)
+        wrong = next(_mistaken(columns, numbers, times), None)
+        wrong = wrong or next(_no_state(state, function), None) or next(_no_timer(on_timer), None)
+        if wrong is not None:
+            raise StageError(wrong, stage=where)
+        keyed = Keyed(
+            key=key,
+            state=state,
+            sequence=sequence,
+            event_id=event_id,
+            expected_version=expected_version,
+            rules=Rules(first=first, remember=remember, buffer=buffer),
+            gap_timeout=gap_timeout.total_seconds(),
+            ttl=None if ttl is None else ttl.total_seconds(),
+            on_timer=on_timer,
+        )
         wrong = next((said for is_so, said in _misfits(keyed) if is_so), None)
         if wrong is not None:
-            raise StageError(wrong, stage=stage.name)
+            raise StageError(wrong, stage=where)
+        options = {"name": name, "returns": returns, "keyed": keyed}
+        stage: Stage[Any, Any] = record_stage("stateful", plain, **options)
         return stage
 
     return decorate
+
+
+def _mistaken(
+    columns: dict[str, Any], numbers: dict[str, Any], times: dict[str, Any]
+) -> Iterator[str]:
+    """What is of another type than it should be."""
+    for name, value in columns.items():
+        if not isinstance(value, str) and (value is not None or name == "key"):
+            yield f"{name}= is the name of one column, not {value!r}."
+    for name, value in numbers.items():
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole and (value is not None or name != "first"):
+            yield f"{name}= is a whole number, not {value!r}."
+    for name, value in times.items():
+        if not isinstance(value, timedelta) and (value is not None or name != "ttl"):
+            yield f"{name}= is a timedelta, as in timedelta(seconds=60), not {value!r}."
+
+
+def _no_state(state: Any, function: Any) -> Iterator[str]:
+    """Why states cannot be of a type."""
+    if function is not None:
+        yield "sg.stateful decorates with parentheses only: @sg.stateful(key=…, state=…)."
+    if state is None or isinstance(state, str):
+        yield f"state= is the type of a key's state, not {state!r}."
+    for field in _excluded(state, set()):
+        yield (
+            f"the state's field {field!r} has exclude=, so it would be stored nowhere, and every "
+            "event would find it as new: take that away."
+        )
+
+
+def _excluded(kind: Any, seen: set[int]) -> Iterator[str]:
+    """Fields that pydantic leaves out, of a type and of those within it."""
+    if id(kind) in seen:
+        return
+    seen.add(id(kind))
+    fields = getattr(kind, "__pydantic_fields__", None)
+    if fields is not None:
+        for name, field in fields.items():
+            if getattr(field, "exclude", None) or getattr(field, "exclude_if", None):
+                yield f"{kind.__name__}.{name}"
+        parts = [getattr(field, "annotation", None) for field in fields.values()]
+    elif isinstance(kind, type) and not typing.get_args(kind):
+        try:
+            parts = [*typing.get_type_hints(kind).values()]
+        except Exception:
+            # A type is not defined yet; the query's start says it if it never is.
+            parts = []
+    else:
+        parts = [*typing.get_args(kind)]
+    for part in parts:
+        yield from _excluded(part, seen)
+
+
+def _no_timer(on_timer: Any) -> Iterator[str]:
+    """Why a timer cannot call a function."""
+    if on_timer is None:
+        return
+    if not callable(on_timer):
+        yield f"on_timer= is a function of (state, now), not {on_timer!r}."
+        return
+    if is_coroutine(on_timer) or is_generator(on_timer):
+        yield "on_timer= is an async or generator function; make it a plain one."
+    try:
+        inspect.signature(on_timer).bind(None, None)
+    except TypeError as error:
+        yield f"on_timer= must take two arguments, (state, now): {error}."
+    except ValueError:  # a function of C that describes nothing
+        return
 
 
 def _misfits(keyed: Keyed) -> list[tuple[bool, str]]:

@@ -6,11 +6,12 @@ import dataclasses
 import re
 from datetime import date, datetime
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pydantic
 import pytest
+from msgspec import Meta
 
 from sparkguard.core.evolution import misfit, outline
 
@@ -64,6 +65,30 @@ class Color(Enum):
     BLUE = "blue"
 
 
+class Extra(pydantic.BaseModel):
+    """Takes whatever comes."""
+
+    model_config = {"extra": "allow"}
+    a: int = 0
+
+
+def ge(least: int) -> Any:
+    """A whole number that is not lower."""
+    return Annotated[int, Meta(ge=least)]
+
+
+def model(**fields: Any) -> Any:
+    """A pydantic model of these fields."""
+    return pydantic.create_model("Made", **fields)
+
+
+def test_a_new_alias() -> None:
+    """States are stored by the fields' own names."""
+    named = model(a=(int, pydantic.Field(alias="x")))
+    assert misfit(outline(named), outline(model(a=(int, pydantic.Field(alias="y"))))) is None
+    assert misfit(outline(named), outline(model(b=(int, pydantic.Field(alias="x"))))) is not None
+
+
 FITS = [
     (struct(("a", int)), struct(("a", int), ("b", str, ""))),
     (struct(("a", int), ("b", str)), struct(("a", int))),
@@ -76,6 +101,16 @@ FITS = [
     (dict[str, int], dict[str, float]),
     (Tree, Wider),
     (Plain, Model),
+    (Model, Plain),
+    (struct(("a", ge(0))), struct(("a", int))),
+    (struct(("a", ge(5))), struct(("a", ge(0)))),
+    (struct(("a", Annotated[int, Meta(gt=0)])), struct(("a", ge(1)))),
+    (struct(("a", Annotated[str, Meta(max_length=3)])), struct(("a", str))),
+    (dict[str, int], dict),
+    (struct(("a", int)), dict[str, int]),
+    (list[int], set[int]),
+    (model(a=(date, ...)), model(a=(str, ...))),
+    (Extra, model(a=(int, 0), b=(int, 0))),
 ]
 
 MISFITS = [
@@ -92,6 +127,23 @@ MISFITS = [
     (dict[str, int], dict[str, str], r"field '\[\]' was integer, and is now string"),
     (Wider, Tree, "field 'value' was number, and is now integer"),
     (struct(("at", Plain)), struct(("at", Other)), "field 'at.name' was string"),
+    (struct(("a", bytes)), struct(("a", str)), "field 'a' was bytes, and is now string"),
+    (struct(("a", str)), struct(("a", bytes)), "field 'a' was string, and is now bytes"),
+    (model(a=(str, ...)), model(a=(bytes, ...)), "field 'a' was text, and is now bytes"),
+    (model(a=(str, ...)), model(a=(datetime, ...)), "field 'a' was text, and is now date-time"),
+    (model(a=(datetime, ...)), model(a=(str, ...)), "field 'a' was date-time, and is now text"),
+    (dict[str, int], struct(("a", str, "")), "field 'a' was integer, and is now string"),
+    (dict, struct(("a", str, "")), "field 'a' was any, and is now string"),
+    (dict, dict[str, int], r"field '\[\]' was any, and is now integer"),
+    (list, list[int], r"field '\[\]' was any, and is now integer"),
+    (struct(("a", str)), dict[str, int], "field 'a' was string, and is now integer"),
+    (model(a=(dict[str, int], ...)), model(a=(dict[date, int], ...)), r"'a.\(key\)' was string"),
+    (struct(("a", int)), struct(("a", ge(0))), "'a' may hold what is now out of its bounds"),
+    (struct(("a", ge(0))), struct(("a", ge(1))), "'a' may hold what is now out of"),
+    (struct(("a", float)), struct(("a", Annotated[float, Meta(lt=1)])), "out of its bounds"),
+    (struct(("a", str)), struct(("a", Annotated[str, Meta(max_length=3)])), "out of its bounds"),
+    (struct(("a", str)), struct(("a", Annotated[str, Meta(pattern="x")])), "pattern 'x' now for"),
+    (list[int], Annotated[list[int], Meta(min_length=1)], "the state may hold what is now out"),
 ]
 
 

@@ -24,6 +24,7 @@ from sparkguard.core.versions import remembered
 from sparkguard.errors import StageFailedError
 from sparkguard.executor.encode import schema_of
 from sparkguard.executor.keyed_plan import PACKED, KeyedPlan, Packer
+from sparkguard.executor.keyed_plan import Event as KeyedEvent
 from sparkguard.executor.keyed_processor import MEMORY, Processor
 from sparkguard.executor.keyed_task import KeyedTask
 from sparkguard.executor.plan import Layout, Plan, Step
@@ -784,3 +785,83 @@ def test_a_clock_that_goes_back() -> None:
     assert (keys.letters(), calls) == (["GapError", "GapError"], [])
     keys.at(NOW + 10_000)
     assert [one.timestamp() * 1000 for one in calls] == [NOW + 10_000]
+
+
+def test_what_a_function_does_to_its_event() -> None:
+    """P4: it has a row of its own, and of a struct the lists and dicts are its own too."""
+    for kind in (dict, dict[str, Any], Loose, Row):
+
+        def spoil(state: Log | None, event: Any) -> Any:
+            """Takes what it is annotated with."""
+
+        spoil.__annotations__["event"] = kind
+        keyed = Keys(sg.stateful(key="k", state=Log, returns=Said)(spoil)).processor._keyed
+        assert keyed is not None
+        row = {"what": "one", "tags": ["x"]}
+        event = keyed_event(Row(**row) if kind is Row else row)
+        given = keyed.given(event)
+        if isinstance(given, dict):
+            given["what"] = "spoilt"
+        (given["tags"] if isinstance(given, dict) else given.tags).append("spoilt")
+        assert event.row == (Row(**row) if kind is Row else row)
+        assert event.record(kafka=False).value == b'{"what": "one", "tags": ["x"]}'
+
+
+class Loose(msgspec.Struct):
+    what: str
+    tags: Any
+
+
+def keyed_event(row: Any) -> KeyedEvent:
+    """An event that was packed with nothing but a row."""
+    return KeyedEvent.unpacked(pickling.pack((row, None, (None, None, None), (0, 0))))
+
+
+def test_a_row_that_changed_is_no_row_of_a_letter() -> None:
+    """P4: through the processor: the letter has what came, whatever the function made of it."""
+    seen: list[str] = []
+
+    def spoil(state: Log | None, event: dict) -> Any:  # type: ignore[type-arg]
+        event["what"] += "!"
+        seen.append(event["what"])
+        raise ConnectionError if len(seen) < 3 else ValueError
+
+    keys = Keys(sg.stateful(key="k", state=Log, returns=Said)(spoil))
+    keys.give(Event("a", what="one"))
+
+    assert seen == ["one!"] * 3
+    assert keys.letters() == ["ValueError"]
+    assert b'"what": "one"}' in (keys.sink.stored[0].failure.record.value or b"")
+
+
+def test_the_first_states_of_a_task_are_read_back() -> None:
+    """A type that changes what is stored is a failure from its first event on."""
+
+    class Twice(pydantic.BaseModel):
+        count: int
+
+        @pydantic.field_validator("count")
+        @classmethod
+        def twice(cls, value: int) -> int:
+            return value * 2
+
+    @sg.stateful(key="k", state=Twice, returns=Said)
+    def step(state: Any, event: Event) -> Any:
+        return sg.Update(state=Twice(count=1))
+
+    keys = Keys(step)
+    keys.give(Event("a"), Event("a"))
+
+    assert keys.letters() == ["TypeError", "TypeError"]
+    assert keys.memory() is None
+    assert "'count' of a Twice reads back" in keys.sink.stored[0].failure.message
+
+
+def test_the_rest_of_them_are_not() -> None:
+    """Reading back each time would cost as much as the function."""
+    keys = Keys(stage())
+    keyed = keys.processor._keyed
+    assert keyed is not None
+    for _ in range(20):
+        keys.give(Event("a"))
+    assert keyed.encode == keyed._encode

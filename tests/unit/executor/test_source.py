@@ -1,8 +1,13 @@
+import json
+import math
+from datetime import date, time
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
 from sparkguard.executor.plan import Layout
-from sparkguard.executor.source import Source
+from sparkguard.executor.source import Source, as_json
 
 FAR = 1_700_000_000_000_000_000
 """Microseconds of the year 55840, which no datetime holds."""
@@ -47,3 +52,12 @@ def test_a_part_of_a_larger_batch() -> None:
 
     assert source.records(range(20)) == [source.record(row) for row in range(20)]
     assert source.record(0).offset == 15
+
+
+def test_keys_of_a_map_that_are_no_text() -> None:
+    """P17: dates, bytes, decimals and tuples become text; no row stops a letter."""
+    keys = [date(2026, 1, 2), b"\xff", Decimal("1.5"), time(1, 2), (1, b"x"), math.nan, 7, None]
+    told = json.loads(as_json({"m": {key: n for n, key in enumerate(keys)}}))["m"]
+
+    assert list(told)[:4] == ["2026-01-02", "/w==", "1.5", "01:02:00"]
+    assert list(told.values()) == list(range(len(keys)))

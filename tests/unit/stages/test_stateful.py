@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 
 import sparkguard as sg
+from sparkguard.core.evolution import outline
+from sparkguard.core.keyed import Keyed
 from sparkguard.core.policy import Policy
+from sparkguard.driver.state import State as Folder
 from sparkguard.errors import ConfigError, StageError
-from sparkguard.keyed import emitted_shape, with_versions
+from sparkguard.keyed import check_columns, check_stored, emitted_shape, with_versions
 from tests.flow.made import policy
 
 
@@ -25,6 +30,30 @@ class Event(msgspec.Struct):
     """What happened."""
 
     id: str
+
+
+class Other(msgspec.Struct):
+    """Is known by another stage."""
+
+    total: int = 0
+
+
+class Hidden(pydantic.BaseModel):
+    """Has a field that is never dumped."""
+
+    name: str = ""
+    secret: str = pydantic.Field("", exclude=True)
+
+
+class Hides(msgspec.Struct):
+    """Has one inside."""
+
+    itself: Hides | None = None
+    held: dict[str, list[Hidden]] = {}
+
+
+async def later(state: Any, now: Any) -> Any:
+    """Nobody would await it."""
 
 
 def count(state: State | None, event: Event) -> sg.Update[State, Event]:
@@ -52,6 +81,19 @@ def test_called_directly() -> None:
         ({"remember": -1}, "remember= cannot be negative"),
         ({"buffer": -1}, "buffer= cannot be negative"),
         ({"gap_timeout": timedelta(0)}, "gap_timeout= must be longer"),
+        ({"gap_timeout": 300}, "gap_timeout= is a timedelta, .*not 300"),
+        ({"ttl": 60}, "ttl= is a timedelta"),
+        ({"remember": "x"}, "remember= is a whole number, not 'x'"),
+        ({"sequence": "id", "first": "1"}, "first= is a whole number, not '1'"),
+        ({"key": ["a", "b"]}, r"key= is the name of one column, not \['a', 'b'\]"),
+        ({"event_id": 5}, "event_id= is the name of one column"),
+        ({"on_timer": 5}, r"on_timer= is a function of \(state, now\), not 5"),
+        ({"on_timer": lambda state: None}, r"on_timer= must take two arguments, \(state, now\)"),
+        ({"on_timer": later}, "on_timer= is an async"),
+        ({"state": None}, "state= is the type of a key's state, not None"),
+        ({"state": "State"}, "state= is the type of a key's state, not 'State'"),
+        ({"state": Hidden}, "field 'Hidden.secret' has exclude="),
+        ({"state": Hides}, "field 'Hidden.secret' has exclude="),
         ({"ttl": timedelta(0)}, "ttl= must be longer"),
     ],
 )
@@ -71,9 +113,30 @@ def alone(event: Event) -> sg.Update[State, Event]:
     return sg.Update(state=None)
 
 
+def swapped(event: Event, state: State | None) -> sg.Update[State, Event]:
+    """The event first."""
+    return sg.Update(state=state)
+
+
+def mistaken(state: Other | None, event: Event) -> sg.Update[State, Event]:
+    """Another state."""
+    return sg.Update(state=None)
+
+
+def other(state: State | None, event: Event) -> sg.Update[Other, Event]:
+    """Gives another state."""
+    return sg.Update(state=None)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(bare, "say what it emits: returns=Report"), (alone, r"two arguments, \(state, event\)")],
+    [
+        (bare, "say what it emits: returns=Report"),
+        (alone, r"two arguments, \(state, event\)"),
+        (swapped, r"parameters are swapped: the state comes first"),
+        (mistaken, "first parameter is annotated Other, and state= is State"),
+        (other, r"annotated to give Update\[Other, …\], and state= is State"),
+    ],
 )
 def test_what_its_function_must_say(function: Any, said: str) -> None:
     """Said when it is bound, with the stage's name."""
@@ -108,3 +171,112 @@ def test_who_decides_about_versions() -> None:
     assert _deciding(one)["StaleError"] == "LogAndContinueHandler"
     above = policy(by_exception=(("sparkguard.errors.VersionError", fail),))
     assert with_versions(above) == above
+
+
+def test_what_it_is_annotated_to_give() -> None:
+    """With returns= too, it gives an Update; what says nothing is fine."""
+
+    def wrong(state: State | None, event: Event) -> Event:
+        return event
+
+    def silent(state, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        """Says nothing."""
+
+    def wider(state: Any, event: dict[str, Any]) -> Any:
+        """Says little."""
+
+    declared = sg.stateful(key="id", state=State, returns=Event)
+    with pytest.raises(StageError, match=r"gives sparkguard.Update, and is annotated .* Event"):
+        emitted_shape(declared(wrong))
+    for function in (count, bare, silent, wider):
+        assert emitted_shape(declared(function)).ddl == "struct<id:string>"
+
+
+def test_without_parentheses() -> None:
+    """What is missing is said, and not that there is an argument too many."""
+    with pytest.raises(TypeError, match=r"missing 2 required keyword-only .*'key' and 'state'"):
+        sg.stateful(count)  # type: ignore[call-arg,arg-type]
+    with pytest.raises(StageError, match="decorates with parentheses only"):
+        sg.stateful(count, key="id", state=State)(count)  # type: ignore[arg-type]
+
+
+def test_two_stages_of_one_name() -> None:
+    """They would share ledger and states; the same one again is a cell that runs again."""
+    guard = sg.Guard()
+    guard.stateful(sg.stateful(key="id", state=State)(count))
+    guard.stateful(sg.stateful(key="id", state=State)(count))
+    with pytest.raises(StageError, match="another flow named 'count'"):
+        guard.stateful(sg.stateful(key="id", state=State, name="count", returns=Event)(bare))
+    with pytest.raises(StageError, match="another flow named 'count'"):
+        guard.flow(sg.map(len, name="count", returns=int), name="count")
+
+
+def test_the_columns_of_its_frame() -> None:
+    """Each once, and of a type that a key or a number may have."""
+    keyed = sg.stateful(key="id", state=State, sequence="n")(count).keyed
+    assert keyed is not None
+    good = [("id", "string"), ("n", "int"), ("x", "string"), ("x", "int")]
+    check_columns("count", keyed, good)
+    with pytest.raises(StageError, match="'id', and the frame has several of that name"):
+        check_columns("count", keyed, [*good, ("id", "int")])
+    with pytest.raises(StageError, match="'n', which the frame has not"):
+        check_columns("count", keyed, [("id", "string")])
+    with pytest.raises(StageError, match="'n' is double and must be a whole number"):
+        check_columns("count", keyed, [("id", "string"), ("n", "double")])
+
+
+def _declared(**more: Any) -> Keyed:
+    keyed = sg.stateful(**{"key": "id", "state": State, **more})(count).keyed
+    assert keyed is not None
+    return keyed
+
+
+@pytest.mark.parametrize(
+    ("now", "key", "said"),
+    [
+        ({}, "bigint", "its keys were string, and are now bigint"),
+        ({"ttl": timedelta(1)}, "string", "made without ttl=, and the stage is now with"),
+        ({"on_timer": lambda state, now: None}, "string", "without any of on_timer=, first= and"),
+        ({"sequence": "n", "first": 1}, "string", "without any of on_timer="),
+    ],
+)
+def test_what_a_checkpoint_fixes(tmp_path: Path, now: Any, key: str, said: str) -> None:
+    """In our words, before Spark says it in its own; nothing is noted then."""
+    state = Folder(str(tmp_path))
+    check_stored(state, "count", _declared(), "string")
+    noted = state.load("stateful/count")
+    with pytest.raises(ConfigError, match=f"{said}.*new checkpoint, and delete stateful/count"):
+        check_stored(state, "count", _declared(**now), key)
+    assert state.load("stateful/count") == noted
+    check_stored(state, "count", _declared(sequence="n", remember=5), "string")
+
+
+def test_what_waits_beside_a_ttl_is_fixed(tmp_path: Path) -> None:
+    """P1: without `first=` nobody would read the events that wait there."""
+    state, forgets = Folder(str(tmp_path)), {"sequence": "n", "ttl": timedelta(1)}
+    check_stored(state, "count", _declared(first=1, **forgets), "string")
+    with pytest.raises(ConfigError, match="made with first= beside ttl="):
+        check_stored(state, "count", _declared(**forgets), "string")
+
+
+def test_a_note_that_knows_only_types(tmp_path: Path) -> None:
+    """As it was written before: the types count, the rest is noted from now on."""
+    state = Folder(str(tmp_path))
+    state.store("stateful/count", [outline(State)])
+    check_stored(state, "count", _declared(ttl=timedelta(1)), "string")
+    with pytest.raises(ConfigError, match="was made with ttl="):
+        check_stored(state, "count", _declared(), "string")
+
+    state.store("stateful/count", [outline(State)])
+    narrow = msgspec.defstruct("Narrow", [("count", str)])
+    with pytest.raises(ConfigError, match="field 'count' was integer, and is now string"):
+        check_stored(state, "count", _declared(state=narrow), "string")
+
+
+def test_a_note_is_made_once(tmp_path: Path) -> None:
+    """However often the query starts, and though a default is NaN."""
+    state = Folder(str(tmp_path))
+    odd = msgspec.defstruct("Odd", [("ratio", float, float("nan"))])
+    for _ in range(3):
+        check_stored(state, "count", _declared(state=odd), "string")
+    assert len(state.load("stateful/count")["types"]) == 1
