@@ -284,6 +284,9 @@ class Attempt:
                 self._store(sink or self._step.policy.sink, failure)
                 fact = "dead_lettered"
             case RetryLater(due, sink):
+                if failure.payload != "record":
+                    reason = "only a record can be sent again later, and this is a row"
+                    raise stage_failed(failure, "fail", reason) from failure.exception
                 failure.let_go()
                 self._store(sink, failure, due)
                 fact = "delayed"

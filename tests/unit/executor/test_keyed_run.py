@@ -644,6 +644,19 @@ def test_letters_that_cannot_be_stored_fail_the_task() -> None:
         keys.processor.close()
 
 
+def test_a_row_is_not_put_off() -> None:
+    """P1: nobody could send it back, so a handler of one's own that says so ends the query."""
+
+    class Later:
+        def decide(self, failure: sg.Failure) -> sg.Outcome:
+            return sg.RetryLater(datetime.now(UTC), "default")
+
+    keys = Keys(stage(), handler=Later())
+    with pytest.raises(StageFailedError, match="and this is a row"):
+        keys.give(Event("a", what="bad"))
+    assert keys.letters() == []
+
+
 def test_an_outage_that_passes() -> None:
     """P7: it is tried again with the state as it was, and the event is applied once."""
     calls: list[int] = []
