@@ -40,7 +40,8 @@ def read_one(read: Read, batch: pa.RecordBatch, row: int) -> Any:
             except Exception as reason:
                 said = f"Python cannot hold the value of column {field.name!r}: {reason}."
                 raise UnreadableError(said) from error
-        raise
+        said = f"Python cannot hold the row: {error}."
+        raise UnreadableError(said) from error
     return value
 
 
@@ -188,7 +189,8 @@ def _dicts(batch: pa.RecordBatch, *, as_row: bool) -> list[Any]:
 def _fix(kind: pa.DataType, *, as_row: bool) -> Convert | None:
     """What makes dicts of Arrow's maps (lists of pairs there), and Rows of structs."""
     if pa.types.is_map(kind):
-        key, item = _fix(kind.key_type, as_row=as_row), _fix(kind.item_type, as_row=as_row)
+        # A dict is no key; a Row is one, and what Spark itself gives.
+        key, item = _fix(kind.key_type, as_row=True), _fix(kind.item_type, as_row=as_row)
         return partial(_fix_map, key or _same, item or _same)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         inner = _fix(kind.value_type, as_row=as_row)

@@ -15,7 +15,7 @@ import pydantic
 import pytest
 from pyspark.sql import Row
 
-from sparkguard.executor.rows import row_reader
+from sparkguard.executor.rows import UnreadableError, read_one, row_reader
 
 
 class Color(enum.Enum):
@@ -143,3 +143,21 @@ def test_loads_no_pydantic() -> None:
         "assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_maps_whose_keys_are_structs() -> None:
+    """Their keys are Rows, as Spark's own are."""
+    point = pa.struct([("x", pa.int64())])
+    column = pa.array([[({"x": 1}, "a")]], pa.map_(point, pa.string()))
+    read, _ = row_reader(dict)
+    assert read(pa.RecordBatch.from_arrays([column], ["m"])) == [{"m": {Row(x=1): "a"}}]
+
+
+def test_a_key_that_no_dict_takes() -> None:
+    """P17: it is the failure of its own row, and the others are read."""
+    kind = pa.map_(pa.list_(pa.int64()), pa.string())
+    batch = pa.RecordBatch.from_arrays([pa.array([[([1], "a")], []], kind)], ["m"])
+    read, _ = row_reader(dict)
+    with pytest.raises(UnreadableError, match="cannot hold the row: unhashable type"):
+        read_one(read, batch, 0)
+    assert read_one(read, batch, 1) == {"m": {}}
