@@ -270,7 +270,7 @@ def check_stored(state: State, stage: str, keyed: Keyed, key: str) -> None:
     changed = refixed(known.get("fixed", fixed), fixed)
     if changed is not None:
         raise ConfigError(
-            f"Stage {stage!r}: Spark cannot go on from its checkpoint: {changed}. Leave that as "
+            f"Stage {stage!r}: Spark could not go on from its checkpoint: {changed}. Leave that as "
             "it was; or " + anew
         )
     types = known.get("types", [])

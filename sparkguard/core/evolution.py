@@ -65,15 +65,19 @@ class _Reading:
     def __init__(self, before: Schema, now: Schema) -> None:
         self._before = before
         self._now = now
-        self._seen: set[tuple[str, str]] = set()
+        self._seen: dict[tuple[str, str], str | None] = {}
 
     def misfit(self, before: Schema, now: Schema, path: str) -> str | None:
         pair = before.get("$ref", ""), now.get("$ref", "")
-        if all(pair):
-            # A type that contains itself is asked about once.
-            if pair in self._seen:
-                return None
-            self._seen.add(pair)
+        if not all(pair):
+            return self._among(before, now, path)
+        if pair not in self._seen:
+            # Where a type contains itself, the rest of it tells.
+            self._seen[pair] = None
+            self._seen[pair] = self._among(before, now, path)
+        return self._seen[pair]
+
+    def _among(self, before: Schema, now: Schema, path: str) -> str | None:
         before, now = _resolved(before, self._before), _resolved(now, self._now)
         choices = _choices(now)
         for one in _choices(before):

@@ -145,7 +145,7 @@ def keyed_signature(
     parts = get_args(gives) if get_origin(gives) is Update else ()
     _refuse_other_state(state, hints.known(named[0].name), takes, parts)
     says = isinstance(gives, type) and gives not in (Any, inspect.Signature.empty)
-    if returns is not None and says and not issubclass(Update, gives):
+    if returns is not None and says and _is_other(gives, Update):
         msg = f"it gives sparkguard.Update, and is annotated to return {_name(gives)}."
         raise StageError(msg)
     if returns is None:
@@ -170,10 +170,22 @@ def _refuse_other_state(state: Any, first: Any, second: Any, parts: tuple[Any, .
 
 
 def _is_other(annotation: Any, state: Any) -> bool:
-    """Whether a class that is annotated is surely none of the state's."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        real = [part for part in get_args(annotation) if part is not type(None)]
-        return bool(real) and all(_is_other(part, state) for part in real)
+    """Whether what is annotated is surely none of the state's types."""
+    one, other = _members(annotation), _members(state)
+    return bool(one) and all(_apart(some, any_) for some in one for any_ in other)
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The types that a value may be of, None left out."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _members(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [member for part in get_args(annotation) for member in _members(part)]
+    return [] if annotation is type(None) else [annotation]
+
+
+def _apart(annotation: Any, state: Any) -> bool:
     one, other = get_origin(annotation) or annotation, get_origin(state) or state
     if one in (Any, object) or not isinstance(one, type) or not isinstance(other, type):
         return False

@@ -169,11 +169,13 @@ class Packer:
     def _origins(self, batch: pa.RecordBatch, rows: list[Any]) -> Iterable[Any]:
         if self._keyed.kafka:
             known = [name for name in _RECORD if name in batch.schema.names]
+            aliases = dict(getattr(self._keyed.read, "aliases", ()))
+            named = [(name, aliases.get(name, name)) for name in known]
             # The same objects as in the row: pickled once.
             return [
                 {name: python(batch.column(name)[at]) for name in known}
                 if isinstance(row, Unreadable)
-                else {name: row[name] for name in known}
+                else {name: row[alias] for name, alias in named}
                 for at, row in enumerate(rows)
             ]
         if ORIGIN_COLUMN in batch.schema.names:

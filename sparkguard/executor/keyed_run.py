@@ -210,13 +210,16 @@ class KeyRun:
             event, packed = events[at]
             turned = self._refusal(event, packed)
             if turned is None:
+                known = self._known.get(at)
                 try:
-                    new = self._known.get(at) or self._made(event, alone=alone)
+                    new = known or self._made(event, alone=alone)
                 except BaseException as raised:  # whatever user code raises is a failure (P11)
                     # It may have changed the object that it was given.
                     done.failed, self._fresh = raised, False
                     break
                 self._accept(event, new)
+                # It may be taken once more, so its object is not for the next event to change.
+                self._fresh = self._fresh and known is None
                 done.emitted += new.emit
                 done.accepted += 1
             elif isinstance(turned, _Refused):
@@ -241,6 +244,8 @@ class KeyRun:
             return
         trouble = Trouble(error=refused.error, progressed=False, budgeted=budgeted and not repeated)
         fact = self._enact(refused.event, trouble, refused.version, refused.state)
+        # It is no sign of an outage, for which the task timeout would run.
+        self._attempt.progressed()
         self._keyed.left(str(fact), repeated=repeated)
 
     def _enact(

@@ -66,10 +66,11 @@ class KeyedTask:
             tally.add(stage, "repeated")
 
     def _proven(self, state: Any) -> bytes:
+        data = proven(state, self._encode, self.decode)
         self._unproven -= 1
         if self._unproven <= 0:
             self.encode = self._encode
-        return proven(state, self._encode, self.decode)
+        return data
 
     def applied(self, events: int, emitted: int) -> None:
         """Count events that changed their state."""

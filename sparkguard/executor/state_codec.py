@@ -110,6 +110,9 @@ def _with_fields(kind: Any) -> Iterator[type]:
 
 def _refuse_more(state: Any, exact: frozenset[type]) -> None:
     for declared in exact:
+        generic = getattr(type(state), "__pydantic_generic_metadata__", {})
+        if generic.get("origin") is declared:
+            return
         if isinstance(state, declared):
             msg = (
                 f"The function gave a {type(state).__name__}, and state= is {declared.__name__}: "

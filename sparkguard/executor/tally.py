@@ -57,7 +57,9 @@ class Tally:
     def failed_again(self, like: Failure) -> bool:
         """Count one more failure like a known one, unless that would be worth a line of its own."""
         seen = self._top.get((like.stage, like.fingerprint))
-        if seen is None or worth_a_line(seen[1] + 1):
+        if seen is None:
+            return len(self._top) >= _TOP
+        if worth_a_line(seen[1] + 1):
             return False
         seen[1] += 1
         return True

@@ -136,7 +136,9 @@ def _excluded(kind: Any, seen: set[int]) -> Iterator[str]:
     fields = getattr(kind, "__pydantic_fields__", None)
     if fields is not None:
         for name, field in fields.items():
-            if getattr(field, "exclude", None) or getattr(field, "exclude_if", None):
+            # Of a pydantic dataclass msgspec takes all fields itself.
+            left = getattr(field, "exclude", None) or getattr(field, "exclude_if", None)
+            if left and hasattr(kind, "model_dump"):
                 yield f"{kind.__name__}.{name}"
         parts = [getattr(field, "annotation", None) for field in fields.values()]
     elif isinstance(kind, type) and not typing.get_args(kind):

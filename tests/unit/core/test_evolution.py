@@ -89,6 +89,15 @@ def test_a_new_alias() -> None:
     assert misfit(outline(named), outline(model(b=(int, pydantic.Field(alias="x"))))) is not None
 
 
+def test_a_type_that_is_met_twice() -> None:
+    """That one place had another choice tells nothing of the next."""
+    a, d = pydantic.create_model("A", n=(int, ...)), pydantic.create_model("D", d=(int, ...))
+    b = pydantic.create_model("B", n=(str, ...))
+    c = pydantic.create_model("C", n=(int, 0), m=(int, 0), d=(int, 0))
+    before, now = model(x=(a | d, ...), y=(a, ...)), model(x=(b | c, ...), y=(b, ...))
+    assert "'n'" in str(misfit(outline(before), outline(now))).replace("x.", "").replace("y.", "")
+
+
 FITS = [
     (struct(("a", int)), struct(("a", int), ("b", str, ""))),
     (struct(("a", int), ("b", str)), struct(("a", int))),

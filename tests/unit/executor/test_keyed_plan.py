@@ -45,7 +45,7 @@ def plan_of(rows: int, **more: Any) -> KeyedPlan:
     return KeyedPlan(
         plan=plan,
         keyed=Keyed(key="key", state=dict, rules=Rules()),
-        read=DictReader(),
+        read=more.pop("read", DictReader()),
         convert=None,
         columns=columns,
         **more,
@@ -93,6 +93,17 @@ def test_a_record_whose_time_python_cannot_hold() -> None:
     columns = {"key": [b"k"], "value": [b"v"], "topic": ["t"], "partition": [1], "offset": [2]}
     batch = pa.RecordBatch.from_pydict(columns).append_column("timestamp", times)
     (event,) = packed(batch, batch.num_columns, kafka=True)
+    record = event.record(kafka=True)
+    assert (record.key, record.value, record.coordinates) == (b"k", b"v", "t[1]@2")
+
+
+def test_a_record_under_other_names() -> None:
+    """A type may call the columns as it likes; the letter is the record all the same."""
+    batch = pa.RecordBatch.from_pydict(
+        {"key": [b"k"], "value": [b"v"], "topic": ["t"], "partition": [1], "offset": [2]}
+    )
+    read = DictReader(aliases=(("value", "Value"), ("key", "Key")))
+    (event,) = packed(batch, batch.num_columns, kafka=True, read=read)
     record = event.record(kafka=True)
     assert (record.key, record.value, record.coordinates) == (b"k", b"v", "t[1]@2")
 

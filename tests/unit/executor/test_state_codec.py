@@ -115,6 +115,12 @@ class SubModel(Aliased):
     note: str = ""
 
 
+class Box(pydantic.BaseModel, Generic[T]):
+    """Of anything."""
+
+    held: T
+
+
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001  it is the point
 
 KEPT = [
@@ -125,6 +131,7 @@ KEPT = [
     (Plain, Plain(Decimal("1.10"), NOON)),
     (Typed, Typed(count=1)),
     (Aliased, Aliased(a=5, b=6)),
+    (Box, Box[int](held=1)),
     (dict, {"at": NOON, "raw": b"\xff"}),
     (
         Strict,

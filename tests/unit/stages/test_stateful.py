@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict, Union
 
 import msgspec
 import pydantic
@@ -43,6 +43,19 @@ class Hidden(pydantic.BaseModel):
 
     name: str = ""
     secret: str = pydantic.Field("", exclude=True)
+
+
+class Typed(TypedDict, total=False):
+    """No update."""
+
+    name: str
+
+
+@pydantic.dataclasses.dataclass
+class Shown:
+    """Of a dataclass all fields are stored."""
+
+    name: str = pydantic.Field("", exclude=True)
 
 
 class Hides(msgspec.Struct):
@@ -101,6 +114,15 @@ def test_what_does_not_fit_together(options: dict[str, Any], said: str) -> None:
     """Said when it is decorated, with the stage's name."""
     with pytest.raises(StageError, match=f"Stage 'count': .*{said}"):
         sg.stateful(**{"key": "id", "state": State, **options})(count)
+
+
+def test_a_dataclass_of_pydantic_hides_nothing() -> None:
+    """Msgspec takes its fields itself, excluded or not."""
+    assert sg.stateful(key="id", state=Shown, returns=Event)(bare_of_all).keyed is not None
+
+
+def bare_of_all(state: Any, event: Event) -> Any:
+    """Says nothing of its state."""
 
 
 def bare(state: State | None, event: Event) -> sg.Update:  # type: ignore[type-arg]
@@ -173,6 +195,43 @@ def test_who_decides_about_versions() -> None:
     assert with_versions(above) == above
 
 
+class Open(msgspec.Struct, tag=True):
+    """One of two states."""
+
+
+class Closed(msgspec.Struct, tag=True):
+    """The other one."""
+
+
+SPELLED = [
+    Open | Closed,
+    Union[Open, Closed],  # noqa: UP007  another spelling
+    Open | Closed | None,
+    Annotated[Open | Closed, "told"],
+]
+
+
+@pytest.mark.parametrize("state", SPELLED)
+def test_a_state_of_several_types(state: Any) -> None:
+    """Each way to spell it is the same, and a third type is none of them."""
+
+    def step(given: Open | Closed | None, event: Event) -> sg.Update[Open | Closed, Event]:
+        return sg.Update(state=given or Open())
+
+    def one(given: Open | None, event: Event) -> sg.Update[Open, Event]:
+        return sg.Update(state=given or Open())
+
+    def wrong(given: State | None, event: Event) -> sg.Update[State, Event]:
+        return sg.Update(state=given)
+
+    for function in (step, one):
+        assert (
+            emitted_shape(sg.stateful(key="id", state=state)(function)).ddl == "struct<id:string>"
+        )
+    with pytest.raises(StageError, match="first parameter is annotated State"):
+        emitted_shape(sg.stateful(key="id", state=state)(wrong))
+
+
 def test_what_it_is_annotated_to_give() -> None:
     """With returns= too, it gives an Update; what says nothing is fine."""
 
@@ -185,9 +244,13 @@ def test_what_it_is_annotated_to_give() -> None:
     def wider(state: Any, event: dict[str, Any]) -> Any:
         """Says little."""
 
+    def typed(state: State | None, event: Event) -> Typed:
+        return Typed()
+
     declared = sg.stateful(key="id", state=State, returns=Event)
-    with pytest.raises(StageError, match=r"gives sparkguard.Update, and is annotated .* Event"):
-        emitted_shape(declared(wrong))
+    for other in (wrong, typed):
+        with pytest.raises(StageError, match=r"gives sparkguard.Update, and is annotated .* "):
+            emitted_shape(declared(other))
     for function in (count, bare, silent, wider):
         assert emitted_shape(declared(function)).ddl == "struct<id:string>"
 
