@@ -148,16 +148,13 @@ def apply(memory: Memory, facts: Facts, rules: Rules, state: bytes | Keep) -> No
         del memory.ids[: -rules.remember]
     if facts.sequence is not None:
         memory.applied = facts.sequence
-        turn_over(memory, facts, rules)
+        turn_over(memory, facts)
 
 
-def turn_over(memory: Memory, facts: Facts, rules: Rules) -> None:
+def turn_over(memory: Memory, facts: Facts) -> None:
     """Remember that an event's turn came: the next one need not wait for it."""
-    number = facts.sequence
-    if number is None or (rules.first is not None and number < rules.first):
-        return
-    if memory.passed is None or number > memory.passed:
-        memory.passed = number
+    if facts.sequence is not None and (memory.passed is None or facts.sequence > memory.passed):
+        memory.passed = facts.sequence
 
 
 def wait(memory: Memory, sequence: int, packed: bytes, rules: Rules) -> Verdict:

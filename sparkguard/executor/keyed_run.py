@@ -233,7 +233,7 @@ class KeyRun:
         if isinstance(ended, Recovered):
             self._known[at] = ended.value
             return at
-        turn_over(self.memory, event.facts, self._rules)
+        turn_over(self.memory, event.facts)
         self._keyed.left(ended)
         return at + 1
 
@@ -282,7 +282,7 @@ class KeyRun:
             return self._refused(event, NoKeyError, said)
         verdict = judge(memory, event.facts, self._rules)
         if verdict is Verdict.CONFLICT or verdict is Verdict.DUPLICATE:
-            turn_over(memory, event.facts, self._rules)
+            turn_over(memory, event.facts)
         elif verdict is Verdict.GAP:
             verdict = wait(memory, event.facts.sequence or 0, packed, self._rules)
             if verdict is Verdict.ACCEPT:

@@ -450,6 +450,11 @@ def test_a_duplicate_takes_the_turn_of_its_number() -> None:
     keys.give(Event("a", 6, "F"), Event("a", 0, "A"))
     assert keys.seen() == [1, 2, 5, 6]
 
+    keys = Keys(stage(sequence="seq", event_id="id", first=1))
+    keys.give(Event("a", 1, "A"), Event("a", 3, "A"), Event("a", 4, "D"))
+    keys.give(Event("a", 2, "B"))
+    assert keys.seen() == [1, 2, 4]
+
 
 def test_a_conflict_takes_the_turn_of_its_number() -> None:
     """P1: those behind it do not wait for it, for it will not come under this number."""
@@ -460,10 +465,15 @@ def test_a_conflict_takes_the_turn_of_its_number() -> None:
 
 def test_a_deleted_key_keeps_what_waits() -> None:
     """P1: events that wait have not had their turn, whatever became of the state meanwhile."""
-    keys = Keys(stage(sequence="seq", first=1))
-    keys.give(Event("a", 3))
-    keys.give(Event("a", 1, what="gone"))
-    assert [number for number, _ in keys.memory().waiting] == [3]
+
+    def forget(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        return sg.Update(state=None)
+
+    keys = Keys(stage(sequence="seq", first=1, on_timer=forget))
+    keys.give(Event("a", 1, what="later"), Event("a", 3))
+    keys.at(NOW + 10_000)
+    memory = keys.memory()
+    assert (memory.version, memory.timer, len(memory.waiting)) == (0, None, 1)
     keys.give(Event("a", 1), Event("a", 2))
     assert keys.seen() == [1, 2, 3]
 
@@ -473,6 +483,7 @@ def test_a_misfit_leaves_those_that_wait() -> None:
     keys = Keys(stage(sequence="seq", first=1))
     keys.give(Event("a", 1), Event("a", 2, what="misfit"), Event("a", 4))
     assert [number for number, _ in keys.memory().waiting] == [4]
+    assert "repeated" not in keys.counts()
     keys.give(Event("a", 3))
     assert (keys.seen(), len(keys.letters())) == ([1, 3, 4], 1)
 
@@ -500,13 +511,34 @@ def test_what_waited_too_long_uses_up_no_budget() -> None:
     assert len(keys.letters()) == 12
 
 
-def test_a_timer_that_fails() -> None:
+def test_a_timer_that_is_put_off() -> None:
+    """It is gone from what is stored, and from Spark."""
+
+    def remind(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
+        raise AssertionError(now)
+
+    def ask(state: Log | None, event: Event) -> sg.Update[Log, Said]:
+        timer: Any = "off" if event.what == "off" else timedelta(seconds=10)
+        return sg.Update(state=Log(), timer=timer)
+
+    keys = Keys(sg.stateful(key="k", state=Log, returns=Said, on_timer=remind)(ask))
+    keys.give(Event("a"), Event("b", what="off"))
+    keys.give(Event("a"))
+    keys.give(Event("a", what="off"))
+    assert keys.memory().timer is None
+    assert list(keys.tester.handle._timers.listTimers("a")) == []
+
+
+@pytest.mark.parametrize("kafka", [False, True])
+def test_a_timer_that_fails(kafka: bool) -> None:
     """P2: it is a letter of its own, each time, and the state stays; it is not set again."""
 
     def remind(state: Log | None, now: datetime) -> sg.Update[Log, Said]:
         raise ValueError("no")
 
     keys = Keys(stage(on_timer=remind))
+    assert keys.processor._keyed is not None
+    keys.processor._keyed.plan = dataclasses.replace(keys.plan, kafka=kafka)
     for _ in range(2):
         keys.give(Event("a", what="later"))
         keys.at(keys.memory().timer)
