@@ -10,8 +10,8 @@ import duckdb
 import pytest
 
 from tests.support import parts
+from tests.support.spark import ROOT, SHORT_LIVED
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 150
 
 
@@ -32,7 +32,13 @@ def run_example(tmp_path: Path) -> RunExample:
         ran = subprocess.run(
             [sys.executable, str(ROOT / "examples" / script), *args],
             cwd=ROOT,
-            env={**os.environ, "OUT": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1", **env},
+            env={
+                **os.environ,
+                "OUT": str(tmp_path),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYSPARK_SUBMIT_ARGS": SHORT_LIVED,
+                **env,
+            },
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.conftest import ROOT, Ids, RunExample
+from tests.examples.conftest import Ids, RunExample
+from tests.support.spark import ROOT
 
 LETTER_ID = r"""regexp_extract(decode(value), '"id": (\d+)', 1)::bigint"""
 

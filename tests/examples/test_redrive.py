@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.examples.conftest import ROOT, Ids, RunExample
+from tests.examples.conftest import Ids, RunExample
 from tests.support.jars import connector_jars
 from tests.support.kafka import Broker
+from tests.support.spark import ROOT
 
 
 def test_redrive(run_example: RunExample, broker: Broker, ids: Ids, tmp_path: Path) -> None:

@@ -27,21 +27,15 @@ from sparkguard.driver.state import State
 from tests.support.jars import connector_jars
 from tests.support.kafka import Broker, Message
 from tests.support.process import Child
+from tests.support.spark import ROOT, SHORT_LIVED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "workflow_engine"
 TASKS = list(range(10))
 COUNT, LOST = 2_000, 20
 PATIENCE = 300
 """Seconds after which a driver counts as hanging; the machine may be slow."""
-
-_OPTIONS = {
-    "spark.driver.extraJavaOptions": "'-XX:TieredStopAtLevel=1 -XX:+UseSerialGC'",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
 
 Place = tuple[int | None, int | None]
 
@@ -57,12 +51,11 @@ class Workflow:
         self.results, self.executions, self.naive, self.dead = (
             f"{name}-{mark}" for name in ("results", "executions", "naive", "dead")
         )
-        options = " ".join(f"--conf {name}={value}" for name, value in _OPTIONS.items())
         self.env = {
             **os.environ,
             "KAFKA": broker.servers,
             "KAFKA_JARS": ",".join(map(str, connector_jars())),
-            "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": SHORT_LIVED,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "OUT": str(folder),
             "RESULTS": self.results,

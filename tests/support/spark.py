@@ -30,6 +30,14 @@ CONF = {
 }
 
 
+SHORT_LIVED = (
+    # For a script that lives for seconds: a JVM that optimises little is up sooner.
+    "--conf spark.driver.extraJavaOptions='-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' "
+    "--conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false pyspark-shell"
+)
+"""PYSPARK_SUBMIT_ARGS of a process that a test starts."""
+
+
 def session(master: str = "local[2]", *, jars: bool = True, **conf: str) -> SparkSession:
     """Start a session, or get the one that runs in this process already.
 
