@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+import msgspec
+
 from sparkguard import pickling
 from sparkguard.config.model import Settings
 from sparkguard.core.evolution import misfit, outline, refixed
@@ -144,6 +146,7 @@ class Stateful:
         if not frame.isStreaming:
             raise StageError("a state needs a stream, and the frame is none.", stage=self.name)
         check_columns(self.name, self.keyed, frame.dtypes)
+        check_event(self.name, self.stage.signature().input, frame.columns)
         provider = frame.sparkSession.conf.get(_PROVIDER, "") or ""
         if "RocksDB" not in provider:
             raise ConfigError(
@@ -235,6 +238,23 @@ def check_columns(stage: str, keyed: Keyed, columns: list[tuple[str, str]]) -> N
         else:
             continue
         raise StageError(msg, stage=stage)
+
+
+def check_event(stage: str, event: Any, columns: list[str]) -> None:
+    """Look whether a frame has what each event must have; of pydantic models only they know.
+
+    Raises:
+        StageError: it has not; names the first such field.
+    """
+    try:
+        fields = getattr(msgspec.inspect.type_info(event), "fields", ())
+    except TypeError:  # no type of msgspec's: the conversion says more
+        return
+    for one in fields:
+        if one.required and not {one.name, one.encode_name} & set(columns):
+            have = ", ".join(columns)
+            msg = f"its event needs {one.encode_name!r}, which the frame has not; it has: {have}."
+            raise StageError(msg, stage=stage)
 
 
 def check_stored(state: State, stage: str, keyed: Keyed, key: str) -> None:

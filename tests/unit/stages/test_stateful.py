@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, Union
@@ -16,7 +17,7 @@ from sparkguard.core.keyed import Keyed
 from sparkguard.core.policy import Policy
 from sparkguard.driver.state import State as Folder
 from sparkguard.errors import ConfigError, StageError
-from sparkguard.keyed import check_columns, check_stored, emitted_shape, with_versions
+from sparkguard.keyed import check_columns, check_event, check_stored, emitted_shape, with_versions
 from tests.flow.made import policy
 
 
@@ -286,6 +287,29 @@ def test_the_columns_of_its_frame() -> None:
         check_columns("count", keyed, [("id", "string")])
     with pytest.raises(StageError, match="'n' is double and must be a whole number"):
         check_columns("count", keyed, [("id", "string"), ("n", "double")])
+
+
+class Named(msgspec.Struct, rename="camel"):
+    """Needs one column, by either name."""
+
+    order_id: str
+    note: str = ""
+
+
+def test_what_each_event_needs() -> None:
+    """Otherwise each would be a letter."""
+    for event, columns in (
+        (Named, ["order_id"]),
+        (Named, ["orderId", "more"]),
+        (dict, []),
+        (Any, []),
+        (Hidden, []),
+        (Typed, []),
+    ):
+        check_event("count", event, columns)
+    for needing in (Named, dataclasses.make_dataclass("Made", [("orderId", str)])):
+        with pytest.raises(StageError, match="'orderId', which the frame has not; it has: note"):
+            check_event("count", needing, ["note"])
 
 
 def _declared(**more: Any) -> Keyed:
