@@ -798,6 +798,21 @@ def test_what_comes_again_is_a_letter_where_the_settings_say_so() -> None:
     assert keys.counts()["skipped"] == 20
 
 
+def test_a_handler_that_lets_only_some_go_is_asked_each_time() -> None:
+    """P1: it has let one go; what it says of the next is for it to say."""
+
+    class Choosy:
+        def decide(self, failure: sg.Failure) -> sg.Outcome:
+            kept = b"keep" in (failure.record.value or b"")
+            return sg.DeadLetter() if kept else sg.Continue()
+
+    keys = Keys(stage(sequence="seq"), by_exception=(("sparkguard.errors.StaleError", Choosy()),))
+    keys.give(Event("a", 5))
+    keys.give(Event("a", 1), Event("a", 2, what="keep"), Event("a", 3))
+    assert keys.letters() == ["StaleError"]
+    assert keys.counts()["skipped"] == 2
+
+
 def test_what_waits_outlives_a_forgotten_state() -> None:
     """P1: Spark forgets a state after its `ttl`; events that wait were counted nowhere yet."""
     keys = Keys(stage(sequence="seq", first=1, gap_timeout=timedelta(seconds=5)), ttl=1_000)
